@@ -1,0 +1,1 @@
+"""Triton kernels, one module for each family of instructions; imported as ``pto_gpu.kernels``."""

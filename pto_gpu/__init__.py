@@ -1,0 +1,69 @@
+"""Bulk execution and validation of PTO tile instructions on GPUs, CPUs and plain NumPy.
+
+Public names are imported at first use, so that ``pto-gpu --help`` does not wait for NumPy or torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pto_gpu.errors import (
+        AddressError,
+        AsmError,
+        BackendError,
+        ConstraintError,
+        FileError,
+        LayoutError,
+        PtoError,
+        TypeMismatch,
+    )
+    from pto_gpu.memory import TASSIGN, UnifiedBuffer
+    from pto_gpu.numerics import NUMERICS, Numerics
+    from pto_gpu.options import options
+    from pto_gpu.targets import TARGETS
+    from pto_gpu.tilebuf import TileBuf
+    from pto_gpu.types import DYNAMIC, ELEMENT_TYPES, ElementType, TileBufType
+
+__version__: Final = "0.1.0"
+
+_HOME: Final = {
+    "errors": [
+        "AddressError",
+        "AsmError",
+        "BackendError",
+        "ConstraintError",
+        "FileError",
+        "LayoutError",
+        "PtoError",
+        "TypeMismatch",
+    ],
+    "memory": ["TASSIGN", "UnifiedBuffer"],
+    "numerics": ["NUMERICS", "Numerics"],
+    "options": ["options"],
+    "targets": ["TARGETS"],
+    "tilebuf": ["TileBuf"],
+    "types": ["DYNAMIC", "ELEMENT_TYPES", "ElementType", "TileBufType"],
+}
+_MODULE_OF: Final = {name: module for module, names in _HOME.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULE_OF.get(name)
+    if module is not None:
+        value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    elif name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    else:
+        table = importlib.import_module(f"{__name__}.intrinsics").intrinsics()
+        if name not in table:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = table[name]
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    table = importlib.import_module(f"{__name__}.intrinsics").intrinsics()
+    return sorted([*globals(), *_MODULE_OF, *table])

@@ -1,0 +1,39 @@
+"""The exceptions a caller can meet; every one of them is a :class:`PtoError`."""
+
+from __future__ import annotations
+
+
+class PtoError(Exception):
+    """Base of all errors raised on purpose by this package.
+
+    A message names the instruction, the operand, what was seen and what is allowed; for a batch it
+    also says how many tiles break the rule and gives the number of the first one.
+    """
+
+
+class ConstraintError(PtoError, ValueError):
+    """A rule of an instruction page, or of a tile type, is broken."""
+
+
+class LayoutError(ConstraintError):
+    """A shape, layout or memory order that a tile or an instruction cannot have."""
+
+
+class AddressError(ConstraintError):
+    """A Unified Buffer address that is missing, misaligned, out of range or overlapping."""
+
+
+class TypeMismatch(PtoError, TypeError):
+    """An element type, or the type of an argument, that is not allowed here."""
+
+
+class AsmError(PtoError, ValueError):
+    """A PTO-AS text that does not parse or verify; the message carries file, line and column."""
+
+
+class BackendError(PtoError, RuntimeError):
+    """The backend asked for cannot run on this machine or on these tiles."""
+
+
+class FileError(PtoError, ValueError):
+    """A file of tiles (a dump, a saved failure) that cannot be read or written."""

@@ -1,0 +1,29 @@
+"""The instructions. Each module with an ``INSTRUCTION`` is one; there is no other list of them."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+
+from pto_gpu.errors import ConstraintError
+from pto_gpu.isa.record import Instruction
+
+
+@cache
+def instructions() -> dict[str, Instruction]:
+    """Every instruction by its upper-case name, in the order of the names."""
+    found = {}
+    for module in pkgutil.iter_modules(__path__):
+        record = getattr(importlib.import_module(f"{__name__}.{module.name}"), "INSTRUCTION", None)
+        if isinstance(record, Instruction):
+            found[record.name] = record
+    return dict(sorted(found.items()))
+
+
+def instruction(name: str) -> Instruction:
+    """The instruction called ``name``, in any case; raises ConstraintError for an unknown one."""
+    found = instructions().get(name.upper())
+    if found is None:
+        raise ConstraintError(f"instruction {name!r} is not known: allowed {', '.join(instructions())}")
+    return found

@@ -1,0 +1,51 @@
+"""What the reference formulas share, in the array-API style: NumPy, torch and CuPy arrays all work.
+
+Nothing here is used by a fast backend: they are checked against it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pto_gpu.numerics import Numerics
+from pto_gpu.types import ElementType
+
+
+def number(xp: Any, x: Any, element: ElementType) -> Any:
+    """``x`` as exact numbers that every array library can compare (torch has no ``<`` on u16 and u32)."""
+    return xp.astype(x, xp.float32 if element.is_float else xp.int64, copy=False)
+
+
+def canonical_nan(xp: Any, like: Any, element: ElementType) -> Any:
+    """The canonical NaN of ``element``, bit for bit, as an array that broadcasts against ``like``."""
+    dtype = xp.int32 if element.bits == 32 else xp.int16
+    bits = xp.asarray([[[element.canonical_nan]]], dtype=dtype, device=like.device)
+    return bits.view(like.dtype)
+
+
+def minimum(xp: Any, a: Any, b: Any, rules: Numerics, element: ElementType) -> Any:
+    """``min2(a, b)`` under the rule set; integers have neither NaN nor signed zeros."""
+    x, y = number(xp, a, element), number(xp, b, element)
+    if not element.is_float or rules.nan == "select":
+        return xp.where(y < x, b, a)
+    smaller = xp.where((y < x) | ((y == x) & xp.signbit(y)), b, a)  # -0 < +0
+    nan_a, nan_b = xp.isnan(x), xp.isnan(y)
+    if rules.nan == "propagate":
+        return xp.where(nan_a | nan_b, canonical_nan(xp, a, element), smaller)
+    smaller = xp.where(nan_a, b, xp.where(nan_b, a, smaller))
+    return xp.where(nan_a & nan_b, canonical_nan(xp, a, element), smaller)
+
+
+def takes_src0(xp: Any, a: Any, b: Any, rules: Numerics, element: ElementType) -> Any:
+    """Where TPARTARGMIN takes value and index of src0; -0 equals +0."""
+    x, y = number(xp, a, element), number(xp, b, element)
+    wins = (x < y) if rules.tie == "src1" else (x <= y)
+    if rules.nan == "select":
+        # Every comparison with a NaN is false, so the side that needs no comparison wins.
+        return wins if rules.tie == "src1" else xp.logical_not(y < x)
+    nan_x, nan_y = xp.isnan(x), xp.isnan(y)
+    if rules.nan == "propagate":
+        return nan_x | (xp.logical_not(nan_y) & wins)
+    if rules.tie == "src0":  # number: both NaN is a tie
+        wins = wins | (nan_x & nan_y)
+    return wins | (nan_y & xp.logical_not(nan_x))

@@ -1,0 +1,177 @@
+"""The record of an instruction: the single source that checks, dispatch, command line and docs read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from pto_gpu.errors import ConstraintError, PtoError
+from pto_gpu.numerics import Numerics
+from pto_gpu.regions import Region
+from pto_gpu.types import TileBufType
+
+Types = Mapping[str, TileBufType]
+Regions = Mapping[str, Region]
+
+
+class Family(StrEnum):
+    """Instructions of one family share their loops: a backend has one module for each family."""
+
+    PARTIAL = "partial"  # combine two sources, each defined on a part of dst
+    PARTIAL_ARG = "partial_arg"  # the same, carrying an index along
+    ROW_REDUCE = "row_reduce"  # fold a row to one element
+    ELEMENTWISE = "elementwise"  # sources defined wherever dst is
+
+
+class Role(StrEnum):
+    """What an instruction does with an operand."""
+
+    DST = "dst"
+    SRC = "src"
+    TMP = "tmp"
+
+
+class Kind(StrEnum):
+    """Operands of one kind share an element type."""
+
+    VALUE = "value"
+    INDEX = "index"
+    SCRATCH = "scratch"
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An operand: its name on the page, its role, and the kind whose element type it has."""
+
+    name: str
+    role: Role
+    kind: Kind = Kind.VALUE
+
+
+@dataclass(frozen=True)
+class TypeRule:
+    """A rule on the static types. ``seen(types)`` says what breaks it, or None.
+
+    Operands of ``operands`` that a call leaves out (tmp) make the rule hold. ``targets`` empty: every target.
+    """
+
+    text: str
+    operands: tuple[str, ...]
+    seen: Callable[[Types], str | None]
+    error: type[PtoError] = ConstraintError
+    targets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RegionRule:
+    """A rule on the run-time valid regions. ``broken(regions, types)`` is True where a tile breaks it.
+
+    The result is a bool, or a mask with one entry for each tile. ``undefined``: the page leaves the case
+    open, and ``undefined="zero"`` waives the rule.
+    """
+
+    text: str
+    operands: tuple[str, ...]
+    broken: Callable[[Regions, Types], Any]
+    targets: tuple[str, ...] = ()
+    undefined: bool = False
+
+
+class Plane(NamedTuple):
+    """A source on dst's grid: elements ``[batch, rows, cols]`` and where they are inside its valid region."""
+
+    x: Any
+    inside: Any
+
+
+class Result(NamedTuple):
+    """What the value form allocates for a dst."""
+
+    type: TileBufType
+    region: Region
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How a campaign draws a source. ``like``: the operand that it is often equal to, for ties."""
+
+    pattern: str = "value"  # value, row (repeated minima), index, slope
+    like: str | None = None
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """Everything that is known about one instruction.
+
+    ``operands`` stand in C++ order, ``assembly`` names the ``ins`` in text order. ``element_types`` gives,
+    per target, the allowed element types in the order of the kinds ``value`` and ``index``.
+    ``reference(xp, rules, sources) -> results`` is the page's formula on arrays, one result for each dst.
+    ``bytes_moved(regions, sizes)`` counts every valid element read and written once, summed over tiles.
+    ``rules_used`` names the axes of :class:`~pto_gpu.numerics.Numerics` that matter to it.
+    """
+
+    name: str
+    summary: str
+    page: str
+    family: Family
+    combine: str
+    operands: tuple[Operand, ...]
+    assembly: tuple[str, ...]
+    element_types: Mapping[str, tuple[tuple[str, ...], ...]]
+    type_rules: tuple[TypeRule, ...]
+    region_rules: tuple[RegionRule, ...]
+    reference: Callable[..., tuple[Any, ...]]
+    result: Callable[[Types, Regions], tuple[Result, ...]]
+    bytes_moved: Callable[[Regions, Mapping[str, int]], int]
+    rules_used: tuple[str, ...]
+    draws: Mapping[str, Draw]
+    valid_pattern: str
+    manual_disjoint: tuple[str, ...] = ()  # targets on which no two operands may overlap in manual mode
+    by_name: Mapping[str, Operand] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_name", {o.name: o for o in self.operands})
+
+    def with_role(self, role: Role) -> tuple[Operand, ...]:
+        """The operands of one role, in C++ order."""
+        return tuple(o for o in self.operands if o.role is role)
+
+    @property
+    def dsts(self) -> tuple[Operand, ...]:
+        """The destinations."""
+        return self.with_role(Role.DST)
+
+    @property
+    def sources(self) -> tuple[Operand, ...]:
+        """The sources, without tmp."""
+        return self.with_role(Role.SRC)
+
+    @property
+    def tmp(self) -> Operand | None:
+        """The scratch operand, if there is one."""
+        return next(iter(self.with_role(Role.TMP)), None)
+
+    def signature(self, types: Types) -> tuple[str, ...]:
+        """The element types of a call in the order of ``element_types``: that of values, then of indices."""
+        kinds = [k for k in (Kind.VALUE, Kind.INDEX) if any(o.kind is k for o in self.operands)]
+        return tuple(types[next(o.name for o in self.operands if o.kind is k)].dtype for k in kinds)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One checked call: what a backend gets. ``tiles`` maps operand names to TileBufs; an absent tmp is left out."""
+
+    instruction: Instruction
+    tiles: Mapping[str, Any]
+    rules: Numerics
+    undefined: str
+    target: str
+    threads: int | None = None
+
+    @property
+    def batch(self) -> int:
+        """Tiles in the batch."""
+        batch: int = self.tiles[self.instruction.operands[0].name].batch
+        return batch
