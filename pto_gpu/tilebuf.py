@@ -217,8 +217,8 @@ def _region(type: TileBufType, batch: int, valid_row: Any, valid_col: Any, what:
         return checked_counts(value, batch, capacity, f"{what}: {name}")
 
     return Region(
-        counts(valid_row, type.v_row, type.rows, "valid_row"),  # type: ignore[arg-type]
-        counts(valid_col, type.v_col, type.cols, "valid_col"),  # type: ignore[arg-type]
+        counts(valid_row, type.v_row, type.rows, "valid_row"),
+        counts(valid_col, type.v_col, type.cols, "valid_col"),
     )
 
 

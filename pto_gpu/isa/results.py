@@ -43,7 +43,7 @@ def row_column(source: str) -> Any:
 
 def _union_type(a: TileBufType, b: TileBufType) -> TileBufType:
     rows, cols = max(a.rows, b.rows), max(a.cols, b.cols)
-    return replace(a, rows=rows, cols=cols, v_row=None, v_col=None)
+    return replace(a, rows=rows, cols=cols, v_row=rows, v_col=cols)
 
 
 def _union_region(a: Region, b: Region) -> Region:
