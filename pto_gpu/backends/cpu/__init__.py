@@ -1,0 +1,1 @@
+"""Compiled CPU code: one pass, valid elements only, parallel over tiles."""

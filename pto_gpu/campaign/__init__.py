@@ -1,0 +1,1 @@
+"""Bulk validation: generate, execute, compare, report."""
