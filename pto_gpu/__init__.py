@@ -6,9 +6,11 @@ Public names are imported at first use, so that ``pto-gpu --help`` does not wait
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from pto_gpu.defaults import options
     from pto_gpu.errors import (
         AddressError,
         AsmError,
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     )
     from pto_gpu.memory import TASSIGN, UnifiedBuffer
     from pto_gpu.numerics import NUMERICS, Numerics
-    from pto_gpu.options import options
     from pto_gpu.targets import TARGETS
     from pto_gpu.tilebuf import TileBuf
     from pto_gpu.types import DYNAMIC, ELEMENT_TYPES, ElementType, TileBufType
@@ -41,7 +42,7 @@ _HOME: Final = {
     ],
     "memory": ["TASSIGN", "UnifiedBuffer"],
     "numerics": ["NUMERICS", "Numerics"],
-    "options": ["options"],
+    "defaults": ["options"],  # a module called options would hide the function
     "targets": ["TARGETS"],
     "tilebuf": ["TileBuf"],
     "types": ["DYNAMIC", "ELEMENT_TYPES", "ElementType", "TileBufType"],
@@ -53,7 +54,8 @@ def __getattr__(name: str) -> Any:
     module = _MODULE_OF.get(name)
     if module is not None:
         value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
-    elif name.startswith("_"):
+    elif name.startswith("_") or importlib.util.find_spec(f"{__name__}.{name}") is not None:
+        # "from pto_gpu import <module>" asks here first: importing anything now would be a cycle.
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     else:
         table = importlib.import_module(f"{__name__}.intrinsics").intrinsics()
