@@ -9,7 +9,21 @@ import numpy as np
 import oracle
 import pytest
 from conftest import Backend
-from rig import Case, cases, check, draw_bits, full_regions, legal_regions, per_tile, tile_type, types_for
+from rig import (
+    Case,
+    Slab,
+    assert_same,
+    cases,
+    check,
+    draw_bits,
+    expected,
+    full_regions,
+    legal_regions,
+    per_tile,
+    rules_of,
+    tile_type,
+    types_for,
+)
 from special_values import all_pairs, draw, specials
 
 import pto_gpu as pto
@@ -122,7 +136,6 @@ def test_rows_per_tile_with_uniform_columns(case: Case, backend: Backend, rng: n
     regions = full_regions(case, types, 8)
     heights = np.arange(1, 9, dtype=np.int32)
     regions = {name: (heights, cols) for name, (_, cols) in regions.items()}
-    from rig import Slab, assert_same, expected, rules_of
 
     slabs = {n: Slab(types[n], bits[n], backend.device) for n in case.operands}
     tiles = [slabs[n].tiles(heights, int(regions[n][1][0])) for n in case.operands]
@@ -138,7 +151,7 @@ def _layouts(case: Case) -> list[dict[str, str]]:
     if case.record.valid_pattern == "rows":
         return [{"dst": "DN"}]
     names = case.operands
-    return [dict.fromkeys(names, "DN"), {names[0]: "DN"}, {n: "DN" for n in names[1::2]}]
+    return [dict.fromkeys(names, "DN"), {names[0]: "DN"}, dict.fromkeys(names[1::2], "DN")]
 
 
 @pytest.mark.parametrize("case", cases("a5"))
