@@ -108,7 +108,7 @@ def test_columns_are_checked_against_columns() -> None:
 @pytest.mark.parametrize("make", [np.array, torch.tensor])
 def test_counts_are_a_snapshot(make: Any) -> None:
     """Changing the caller's array later cannot move a checked region out of the tile."""
-    given = make(COUNTS, dtype=getattr(np if make is np.array else torch, "int32"))
+    given = make(COUNTS, dtype=(np if make is np.array else torch).int32)
     tile = _tile(valid_row=given)
     given[1] = 1000
     assert tile.valid_row.tolist() == COUNTS
