@@ -168,12 +168,16 @@ def _strided_call(name: str, make: Any, backend: Backend, rng: np.random.Generat
     bits = {n: np.ascontiguousarray(x).view(f"u{x.itemsize}") for n, x in arrays.items()}
     wanted = expected(case, bits, per_tile(regions, 2), rules_of("isa"))
     tiles = [pto.TileBuf.from_array(arrays[n], types[n], *regions[n]) for n in case.operands]
+    refusal = None
     try:
         getattr(pto, name)(*tiles, backend=backend.name)
     except (pto.LayoutError, pto.BackendError) as error:
-        assert backend.name != "numpy"
-        assert f"{name}: {special}" in str(error)
+        refusal = str(error)
         wanted = {n: bits[n] for n in case.dsts}
+    if refusal is not None:
+        assert backend.name != "numpy"
+        assert name in refusal
+        assert special in refusal
     for n in case.dsts:
         assert_same(np.ascontiguousarray(arrays[n]), wanted[n], n)
 
