@@ -20,19 +20,29 @@ class Backend(NamedTuple):
     device: str
 
 
-#: Every test with a ``backend`` argument runs once for each line.
+#: A ``backend`` test runs once for each line, a ``host_backend`` test once for each line on the CPU.
 BACKENDS = [
     Backend("numpy", "cpu"),
     Backend("cpu", "cpu"),
 ]
 
 
+def _ready(backend: Backend) -> Backend:
+    if not hasattr(importlib.import_module(f"pto_gpu.backends.{backend.name}"), "run"):
+        pytest.skip(f"backend {backend.name} is not written yet: it has no run()")
+    return backend
+
+
 @pytest.fixture(scope="session", params=BACKENDS, ids=lambda b: b.name)
 def backend(request: pytest.FixtureRequest) -> Backend:
-    chosen: Backend = request.param
-    if not hasattr(importlib.import_module(f"pto_gpu.backends.{chosen.name}"), "run"):
-        pytest.skip(f"backend {chosen.name} is not written yet: it has no run()")
-    return chosen
+    """For tests whose tiles lie on ``backend.device``."""
+    return _ready(request.param)
+
+
+@pytest.fixture(scope="session", params=[b for b in BACKENDS if b.device == "cpu"], ids=lambda b: b.name)
+def host_backend(request: pytest.FixtureRequest) -> Backend:
+    """For tests that read and write tiles in host memory."""
+    return _ready(request.param)
 
 
 @pytest.fixture

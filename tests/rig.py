@@ -99,17 +99,22 @@ class Slab:
         self._column_major = column_major
         self.before = base.copy()
         self._base: Any = base
-        if device == "cpu":
-            view = base.view(ty.element.numpy)[self._window]
-        else:
+        if device != "cpu":
             import torch
 
             self._base = torch.from_numpy(base.view(np.uint8)).to(device)
-            view = self._base.view(getattr(torch, ty.element.torch_name))[self._window]
-        self.view = view.swapaxes(1, 2) if column_major else view
 
-    def tiles(self, rows: Any, cols: Any) -> pto.TileBuf:
-        return pto.TileBuf.from_array(self.view, self.type, rows, cols)
+    def tiles(self, rows: Any, cols: Any, ty: pto.TileBufType | None = None) -> pto.TileBuf:
+        """The tiles; ``ty`` is another type for the same memory, with elements of the same size."""
+        ty = ty or self.type
+        if isinstance(self._base, np.ndarray):
+            view: Any = self._base.view(ty.element.numpy)
+        else:
+            import torch
+
+            view = self._base.view(getattr(torch, ty.element.torch_name))
+        view = view[self._window]
+        return pto.TileBuf.from_array(view.swapaxes(1, 2) if self._column_major else view, ty, rows, cols)
 
     def inside(self, base: np.ndarray) -> np.ndarray:
         """The tiles of an array that is laid out like this slab's."""

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 from conftest import Backend
-from rig import Case, assert_same, cases, draw_bits, expected, legal_regions, rules_of, types_for
+from rig import Case, Slab, assert_same, cases, draw_bits, expected, legal_regions, rules_of, types_for
 from special_values import width
 
 import pto_gpu as pto
@@ -35,16 +35,14 @@ def test_destination_is_a_source(case: Case, backend: Backend, rng: np.random.Ge
             bits[dst] = bits[src].copy()
         regions = legal_regions(rng, case, types, 8)
         wanted = expected(case, bits, regions, rules_of("isa"))
-        memory = {n: bits[n].copy() for n in case.operands}
-        for dst, src in pairing.items():
-            memory[dst] = memory[src]
-        tiles = {
-            n: pto.TileBuf.from_array(memory[n].view(types[n].element.numpy), types[n], *regions[n])
-            for n in case.operands
-        }
+        slabs = {n: Slab(types[n], bits[n], backend.device) for n in case.operands}
+        slabs.update({dst: slabs[src] for dst, src in pairing.items()})
+        tiles = {n: slabs[n].tiles(*regions[n], types[n]) for n in case.operands}
         getattr(pto, case.record.name)(**tiles, backend=backend.name)
         for n in case.dsts:
-            assert_same(memory[n], wanted[n], f"{case.record.name} {n} with {pairing}")
+            want = slabs[n].before.copy()
+            slabs[n].inside(want)[...] = wanted[n]
+            assert_same(slabs[n].after(), want, f"{case.record.name} {n} with {pairing}")
 
 
 @pytest.mark.parametrize("case", cases("a5"))
@@ -54,13 +52,13 @@ def test_both_sources_are_one_tile(case: Case, backend: Backend, rng: np.random.
         return _argmin_of_itself(case, backend, rng)
     types = dict.fromkeys(case.operands, types_for(case, 8, 32)[case.sources[0]])
     bits = draw_bits(rng, case, types, 4)
-    x = bits[case.sources[0]].copy()
+    slab = Slab(types["dst"], bits[case.sources[0]], backend.device)
     full = (np.full(4, 8, np.int32), np.full(4, 32, np.int32))
-    same = dict.fromkeys(case.operands, x.copy())
+    same = dict.fromkeys(case.operands, bits[case.sources[0]])
     wanted = expected(case, same, dict.fromkeys(case.operands, full), rules_of("isa"))
-    tile = pto.TileBuf.from_array(x.view(types[case.sources[0]].element.numpy), types[case.sources[0]])
+    tile = slab.tiles(8, 32)
     getattr(pto, case.record.name)(**dict.fromkeys(case.operands, tile), backend=backend.name)
-    assert_same(x, wanted["dst"], case.record.name)
+    assert_same(slab.inside(slab.after()), wanted["dst"], case.record.name)
     return None
 
 
@@ -69,10 +67,11 @@ def _argmin_of_itself(case: Case, backend: Backend, rng: np.random.Generator) ->
     types = types_for(case, 8, 32)
     bits = draw_bits(rng, case, types, 4)
     bits["src1_val"] = bits["src0_val"]
-    tiles = {n: pto.TileBuf.from_array(bits[n].view(types[n].element.numpy), types[n]) for n in case.operands}
+    slabs = {n: Slab(types[n], bits[n], backend.device) for n in case.operands}
+    tiles = {n: slabs[n].tiles(8, 32) for n in case.operands}
     tiles["src1_val"] = tiles["src0_val"]
     full = (np.full(4, 8, np.int32), np.full(4, 32, np.int32))
     wanted = expected(case, bits, dict.fromkeys(case.operands, full), rules_of("isa"))
     pto.TPARTARGMIN(**tiles, backend=backend.name)
     for n in case.dsts:
-        assert_same(bits[n], wanted[n], n)
+        assert_same(slabs[n].inside(slabs[n].after()), wanted[n], n)

@@ -31,14 +31,14 @@ def refused(name: str, tiles: Tiles, error: type[Exception], match: str, **keywo
 
 
 @pytest.mark.parametrize("refusal", ALL, ids=lambda r: f"{r.instruction}-{r.target}-{r.label}".replace(" ", "_"))
-def test_refused(refusal: Refusal, backend: Backend) -> None:
+def test_refused(refusal: Refusal, host_backend: Backend) -> None:
     refused(
         refusal.instruction,
         refusal.tiles(),
         refusal.error,
         f"^{refusal.match}",
         target=refusal.target,
-        backend=backend.name,
+        backend=host_backend.name,
     )
 
 
@@ -54,13 +54,13 @@ def test_every_rule_of_every_record_is_refused_somewhere() -> None:
 
 @pytest.mark.parametrize("target", ["a2a3", "a5"])
 @pytest.mark.parametrize("name", list(instructions()))
-def test_the_unchanged_calls_are_accepted(name: str, target: str, backend: Backend) -> None:
+def test_the_unchanged_calls_are_accepted(name: str, target: str, host_backend: Backend) -> None:
     """Each refusal is one change away from this."""
     tiles = good(name, target)
     if name == "TROWMIN":
         tiles["dst"] = tile("f32", 16, 1, blayout="col_major")
     before = _bytes(tiles)
-    getattr(pto, name)(**tiles, target=target, backend=backend.name)
+    getattr(pto, name)(**tiles, target=target, backend=host_backend.name)
     after = _bytes(tiles)
     written = {o.name for o in instructions()[name].dsts}
     assert {n for n in after if after[n] != before[n]} <= written
@@ -69,24 +69,24 @@ def test_the_unchanged_calls_are_accepted(name: str, target: str, backend: Backe
 @pytest.mark.parametrize(
     "refusal", [r for r in ALL if "tmp" in r.label and r.target == "a2a3" and "batch" not in r.label]
 )
-def test_a5_does_not_use_tmp(refusal: Refusal, backend: Backend) -> None:
+def test_a5_does_not_use_tmp(refusal: Refusal, host_backend: Backend) -> None:
     """What a2a3 refuses about tmp, a5 accepts; but TPRELU wants every tile row-major there too."""
     tiles = refusal.tiles()
     if "col_major" in refusal.label:
-        refused(refusal.instruction, tiles, pto.LayoutError, "tmp", backend=backend.name)
+        refused(refusal.instruction, tiles, pto.LayoutError, "tmp", backend=host_backend.name)
     else:
-        getattr(pto, refusal.instruction)(**tiles, backend=backend.name)
+        getattr(pto, refusal.instruction)(**tiles, backend=host_backend.name)
 
 
 @pytest.mark.parametrize("target", ["a2a3", "a5"])
 @pytest.mark.parametrize("name", ["TROWMIN", "TPRELU"])
-def test_tmp_may_be_left_out(name: str, target: str, backend: Backend) -> None:
+def test_tmp_may_be_left_out(name: str, target: str, host_backend: Backend) -> None:
     tiles = good(name, target)
-    wanted = _bytes({"dst": getattr(pto, name)(**tiles, target=target, backend=backend.name)})
+    wanted = _bytes({"dst": getattr(pto, name)(**tiles, target=target, backend=host_backend.name)})
     for without in ({"tmp": None}, {}):
         again = good(name, target)
         del again["tmp"]
-        getattr(pto, name)(**again, **without, target=target, backend=backend.name)
+        getattr(pto, name)(**again, **without, target=target, backend=host_backend.name)
         assert _bytes(again)["dst"] == wanted["dst"]
 
 
@@ -116,11 +116,11 @@ def test_undefined_names_the_way_out() -> None:
     refused("TPARTMIN", tiles, pto.ConstraintError, "undefined='zero' computes it as the simulator does$")
 
 
-def test_undefined_zero_waives_no_other_rule(backend: Backend) -> None:
+def test_undefined_zero_waives_no_other_rule(host_backend: Backend) -> None:
     tiles = good("TPARTARGMIN", "a5")
     tiles["src0_idx"] = tile("i32", valid_row=3)
     match = "src0_idx's valid region must equal src0_val's"
-    refused("TPARTARGMIN", tiles, pto.ConstraintError, match, undefined="zero", backend=backend.name)
+    refused("TPARTARGMIN", tiles, pto.ConstraintError, match, undefined="zero", backend=host_backend.name)
 
 
 # -- scratch of TROWMIN on a2a3 (FACTS section 6) -------------------------------------------------------------
@@ -162,10 +162,12 @@ SMALL_TMP = [
 
 
 @pytest.mark.parametrize("refusal", SMALL_TMP, ids=lambda r: r.label)
-def test_trowmin_scratch_too_small(refusal: Refusal, backend: Backend) -> None:
+def test_trowmin_scratch_too_small(refusal: Refusal, host_backend: Backend) -> None:
     tiles = refusal.tiles()
-    refused("TROWMIN", tiles, refusal.error, f"^{refusal.match}.* on a2a3: .*tmp", target="a2a3", backend=backend.name)
-    pto.TROWMIN(**tiles, target="a5", backend=backend.name)
+    refused(
+        "TROWMIN", tiles, refusal.error, f"^{refusal.match}.* on a2a3: .*tmp", target="a2a3", backend=host_backend.name
+    )
+    pto.TROWMIN(**tiles, target="a5", backend=host_backend.name)
 
 
 @pytest.mark.parametrize(
@@ -190,13 +192,13 @@ def test_trowmin_scratch_too_small(refusal: Refusal, backend: Backend) -> None:
     ],
 )
 def test_trowmin_scratch_that_is_enough(
-    dtype: str, src: tuple[int, int], tmp: tuple[int, int], valid: dict[str, Any], backend: Backend
+    dtype: str, src: tuple[int, int], tmp: tuple[int, int], valid: dict[str, Any], host_backend: Backend
 ) -> None:
     tiles = _rowmin(dtype, src, tmp, **valid)
     wanted = _rowmin(dtype, src, tmp, **valid)
     del wanted["tmp"]
-    pto.TROWMIN(**wanted, target="a2a3", backend=backend.name)
-    pto.TROWMIN(**tiles, target="a2a3", backend=backend.name)
+    pto.TROWMIN(**wanted, target="a2a3", backend=host_backend.name)
+    pto.TROWMIN(**tiles, target="a2a3", backend=host_backend.name)
     assert _bytes(tiles)["dst"] == _bytes(wanted)["dst"]
 
 
@@ -215,14 +217,14 @@ def test_an_operand_that_is_no_tile(name: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("name", list(instructions()))
-def test_operands_by_position_and_name(name: str, backend: Backend) -> None:
+def test_operands_by_position_and_name(name: str, host_backend: Backend) -> None:
     function, names = getattr(pto, name), [o.name for o in instructions()[name].operands]
     assert list(inspect.signature(function).parameters)[: len(names)] == names
     results = []
     for by_position in range(len(names) + 1):
         tiles = good(name, "a5")
         named = {n: tiles[n] for n in reversed(names[by_position:])}
-        function(*(tiles[n] for n in names[:by_position]), **named, backend=backend.name)
+        function(*(tiles[n] for n in names[:by_position]), **named, backend=host_backend.name)
         results.append(_bytes(tiles))
     assert all(r == results[0] for r in results)
     assert results[0] != _bytes(good(name, "a5"))
@@ -254,7 +256,7 @@ def test_wrong_operand_lists(name: str) -> None:
         ((1, 0, 0), (0, 0, 0)),
     ],
 )
-def test_partial_overlap(dst: tuple[int, int, int], src: tuple[int, int, int], backend: Backend) -> None:
+def test_partial_overlap(dst: tuple[int, int, int], src: tuple[int, int, int], host_backend: Backend) -> None:
     x = np.arange(5 * 6 * 16, dtype=np.float32).reshape(5, 6, 16)
     ty = pto.TileBufType("f32", 4, 8)
 
@@ -262,29 +264,29 @@ def test_partial_overlap(dst: tuple[int, int, int], src: tuple[int, int, int], b
         return pto.TileBuf.from_array(x[t : t + 3, i : i + 4, j : j + 8], ty)
 
     tiles: Tiles = {"dst": at(*dst), "src0": pto.TileBuf.zeros(ty, 3), "src1": at(*src)}
-    refused("TPARTMIN", tiles, pto.AddressError, "TPARTMIN: dst .* overlaps src1 ", backend=backend.name)
+    refused("TPARTMIN", tiles, pto.AddressError, "TPARTMIN: dst .* overlaps src1 ", backend=host_backend.name)
 
 
-def test_interleaved_tiles_do_not_overlap(backend: Backend) -> None:
+def test_interleaved_tiles_do_not_overlap(host_backend: Backend) -> None:
     x = np.ones((6, 4, 16), np.float32)
     ty = pto.TileBufType("f32", 4, 8)
     x[1::2], x[::2, :, 8:] = 5, 3
     dst, src0, src1 = (pto.TileBuf.from_array(v, ty) for v in (x[::2, :, :8], x[1::2, :, :8], x[::2, :, 8:]))
-    pto.TPARTMIN(dst, src0, src1, backend=backend.name)
+    pto.TPARTMIN(dst, src0, src1, backend=host_backend.name)
     assert (x[::2] == 3).all()
     assert (x[1::2] == 5).all()
 
 
-def test_two_destinations_in_one_place(backend: Backend) -> None:
+def test_two_destinations_in_one_place(host_backend: Backend) -> None:
     tiles = good("TPARTARGMIN", "a5")
     x = np.zeros((BATCH, 16, 32), np.int32)
     tiles["dst_idx"] = pto.TileBuf.from_array(x, pto.TileBufType("i32", 16, 32))
     tiles["dst_val"] = pto.TileBuf.from_array(x.view(np.float32), pto.TileBufType("f32", 16, 32))
-    refused("TPARTARGMIN", tiles, pto.AddressError, "dst_val .* overlaps dst_idx ", backend=backend.name)
+    refused("TPARTARGMIN", tiles, pto.AddressError, "dst_val .* overlaps dst_idx ", backend=host_backend.name)
 
 
 @pytest.mark.parametrize("name", list(instructions()))
-def test_read_only_destination(name: str, backend: Backend) -> None:
+def test_read_only_destination(name: str, host_backend: Backend) -> None:
     for operand in instructions()[name].dsts:
         tiles = good(name, "a5")
         like = tiles[operand.name]
@@ -292,4 +294,4 @@ def test_read_only_destination(name: str, backend: Backend) -> None:
         x = like.numpy().copy()
         x.flags.writeable = False
         tiles[operand.name] = pto.TileBuf.from_array(x, like.type)
-        refused(name, tiles, pto.LayoutError, f"{name}: {operand.name} is read-only", backend=backend.name)
+        refused(name, tiles, pto.LayoutError, f"{name}: {operand.name} is read-only", backend=host_backend.name)

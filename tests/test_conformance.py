@@ -221,6 +221,6 @@ def test_a_destination_of_zero_size_among_others(backend: Backend, rng: np.rando
 def test_empty_batch(name: str, backend: Backend) -> None:
     record = instructions()[name]
     case = Case(record, record.element_types["a5"][0])
-    tiles = [pto.TileBuf.empty(tile_type(case.dtype(n), 8, 16), batch=0) for n in case.operands]
+    tiles = [pto.TileBuf.empty(tile_type(case.dtype(n), 8, 16), 0, backend.device) for n in case.operands]
     result = getattr(pto, name)(*tiles, backend=backend.name)
     assert (result[0] if isinstance(result, tuple) else result) is tiles[0]

@@ -156,12 +156,12 @@ def test_unknown_target() -> None:
         pto.UnifiedBuffer(1, target="a6")
 
 
-def test_unbound_tile(backend: Backend) -> None:
+def test_unbound_tile(host_backend: Backend) -> None:
     ub = pto.UnifiedBuffer(2)
     dst, src = _bound(ub, 0), ub.tile(TY)
     dst.numpy()[:] = 5
     with pytest.raises(pto.AddressError, match="TPARTMIN: src1 has no address: bind it with TASSIGN"):
-        pto.TPARTMIN(dst, dst, src, backend=backend.name)
+        pto.TPARTMIN(dst, dst, src, backend=host_backend.name)
     with pytest.raises(pto.AddressError, match="no address"):
         src.numpy()
     assert (dst.numpy() == 5).all()
@@ -196,10 +196,10 @@ def test_torch_view_of_a_bound_tile() -> None:
         _bound(ub, 0x200)
 
 
-def test_empty_batch(backend: Backend) -> None:
+def test_empty_batch(host_backend: Backend) -> None:
     ub = pto.UnifiedBuffer(0)
     dst, src = _bound(ub, 0), _bound(ub, 0x1000)
-    assert pto.TPARTMIN(dst, src, src, backend=backend.name) is dst
+    assert pto.TPARTMIN(dst, src, src, backend=host_backend.name) is dst
     assert dst.numpy().shape == (0, 16, 16)
     assert tuple(dst.torch().shape) == (0, 16, 16)
     assert ub.nbytes == 0
@@ -213,7 +213,7 @@ def test_with_valid_keeps_the_address() -> None:
     assert (tile.numpy() == 1).all()
 
 
-def test_instruction_on_bound_tiles(backend: Backend, rng: np.random.Generator) -> None:
+def test_instruction_on_bound_tiles(host_backend: Backend, rng: np.random.Generator) -> None:
     """Every byte of the Unified Buffer outside dst's valid region stays."""
     ub = pto.UnifiedBuffer(3)
     raw = _bound(ub, 0, pto.TileBufType("u8", 1, 4 * KIB))
@@ -225,7 +225,7 @@ def test_instruction_on_bound_tiles(backend: Backend, rng: np.random.Generator) 
     before = raw.numpy().copy()
     src0, src1 = (tile.with_valid([16, 2, 0], 5) for tile in (src0, src1))
     wanted = np.minimum(src0.numpy(), src1.numpy())
-    pto.TPARTMIN(dst, src0, src1, backend=backend.name)
+    pto.TPARTMIN(dst, src0, src1, backend=host_backend.name)
     inside = np.zeros((3, 16, 16), bool)
     for t, rows in enumerate((16, 2, 0)):
         inside[t, :rows, :5] = True
@@ -236,42 +236,42 @@ def test_instruction_on_bound_tiles(backend: Backend, rng: np.random.Generator) 
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_exact_alias_of_destination_and_source(which: int, backend: Backend, rng: np.random.Generator) -> None:
+def test_exact_alias_of_destination_and_source(which: int, host_backend: Backend, rng: np.random.Generator) -> None:
     ub = pto.UnifiedBuffer(4)
     src = [_bound(ub, 0), _bound(ub, 0x400)]
     dst = _bound(ub, (0, 0x400)[which])
     for tile in src:
         tile.numpy()[:] = rng.standard_normal((4, 16, 16)).astype(np.float32)
     wanted = np.minimum(src[0].numpy(), src[1].numpy())
-    pto.TPARTMIN(dst, *src, backend=backend.name)
+    pto.TPARTMIN(dst, *src, backend=host_backend.name)
     assert (src[which].numpy() == wanted).all()
 
 
 @pytest.mark.parametrize("offset", [-0x3E0, -32, 32, 0x3E0])
 @pytest.mark.parametrize("operand", ["src0", "src1"])
-def test_partial_overlap_is_refused_by_name(operand: str, offset: int, backend: Backend) -> None:
+def test_partial_overlap_is_refused_by_name(operand: str, offset: int, host_backend: Backend) -> None:
     ub = pto.UnifiedBuffer(2)
     tiles = {"dst": 0x1000, "src0": 0x3000, "src1": 0x5000, operand: 0x1000 + offset}
     bound = {name: _bound(ub, address) for name, address in tiles.items()}
     bound["src0"].numpy()[:] = 1.0
     with pytest.raises(pto.AddressError, match=rf"TPARTMIN: dst \(bytes 0x1000 to 0x1400\) overlaps {operand} \(bytes"):
-        pto.TPARTMIN(**bound, backend=backend.name)
+        pto.TPARTMIN(**bound, backend=host_backend.name)
     assert (bound["src0"].numpy() == 1.0).all()
 
 
-def test_same_address_with_another_shape_is_partial_overlap(backend: Backend) -> None:
+def test_same_address_with_another_shape_is_partial_overlap(host_backend: Backend) -> None:
     ub = pto.UnifiedBuffer(2)
     dst, src = _bound(ub, 0), _bound(ub, 0, pto.TileBufType("f32", 8, 32), valid_row=8, valid_col=16)
     dst = dst.with_valid(8, 16)
     with pytest.raises(pto.AddressError, match=r"dst .* overlaps src0"):
-        pto.TPARTMIN(dst, src, src, backend=backend.name)
+        pto.TPARTMIN(dst, src, src, backend=host_backend.name)
 
 
-def test_sources_may_overlap(backend: Backend) -> None:
+def test_sources_may_overlap(host_backend: Backend) -> None:
     ub = pto.UnifiedBuffer(1)
     src0, src1, dst = _bound(ub, 0), _bound(ub, 0x40), _bound(ub, 0x1000)
     src0.numpy()[:] = 2.0
-    pto.TPARTMIN(dst, src0, src1, backend=backend.name)
+    pto.TPARTMIN(dst, src0, src1, backend=host_backend.name)
     assert dst.numpy()[0].tolist() == [[2.0] * 16] * 15 + [[0.0] * 16]  # src1's last row is fresh
 
 
@@ -287,33 +287,35 @@ def _prelu(ub: pto.UnifiedBuffer, **moved: int) -> dict[str, pto.TileBuf]:
     ("a", "b"), [("dst", "src0"), ("dst", "src1"), ("src0", "src1"), ("dst", "tmp"), ("src0", "tmp"), ("src1", "tmp")]
 )
 @pytest.mark.parametrize("offset", [0, 0x20])
-def test_tprelu_in_manual_mode_on_a2a3_wants_every_operand_apart(a: str, b: str, offset: int, backend: Backend) -> None:
+def test_tprelu_in_manual_mode_on_a2a3_wants_every_operand_apart(
+    a: str, b: str, offset: int, host_backend: Backend
+) -> None:
     tiles = _prelu(pto.UnifiedBuffer(2, target="a2a3"), **{b: _PRELU[a] + offset})
     with pytest.raises(pto.AddressError, match=rf"TPRELU: {a} .*overlaps {b} "):
-        pto.TPRELU(**tiles, target="a2a3", backend=backend.name)
+        pto.TPRELU(**tiles, target="a2a3", backend=host_backend.name)
 
 
-def test_tprelu_apart_in_manual_mode(backend: Backend) -> None:
+def test_tprelu_apart_in_manual_mode(host_backend: Backend) -> None:
     for target in UB_BYTES:
         tiles = _prelu(pto.UnifiedBuffer(2, target=target))
         tiles["src0"].numpy()[:] = -3.0
         tiles["src1"].numpy()[:] = 0.5
-        pto.TPRELU(**tiles, target=target, backend=backend.name)
+        pto.TPRELU(**tiles, target=target, backend=host_backend.name)
         assert (tiles["dst"].numpy() == -1.5).all()
 
 
 @pytest.mark.parametrize("name", ["src0", "src1", "tmp"])
-def test_tprelu_on_a5_may_alias(name: str, backend: Backend) -> None:
+def test_tprelu_on_a5_may_alias(name: str, host_backend: Backend) -> None:
     tiles = _prelu(pto.UnifiedBuffer(2), **{name: 0})
     pto.TASSIGN(tiles["src1"], tiles["src1"].address)
     tiles["src0"].numpy()[:] = -3.0
     tiles["src1"].numpy()[:] = -3.0
-    pto.TPRELU(**tiles, backend=backend.name)
+    pto.TPRELU(**tiles, backend=host_backend.name)
     assert (tiles["dst"].numpy() == 9.0).all()
 
 
-def test_tprelu_on_a2a3_may_alias_outside_manual_mode(backend: Backend) -> None:
+def test_tprelu_on_a2a3_may_alias_outside_manual_mode(host_backend: Backend) -> None:
     """The page forbids overlap in manual mode only."""
     x, slope = pto.TileBuf.full(TY, -2.0), pto.TileBuf.full(TY, 4.0)
-    pto.TPRELU(x, x, slope, target="a2a3", backend=backend.name)
+    pto.TPRELU(x, x, slope, target="a2a3", backend=host_backend.name)
     assert (x.numpy() == -8.0).all()

@@ -46,9 +46,9 @@ def _tiles(x: float, slope: float) -> list[pto.TileBuf]:
     ("numerics", "wanted"),
     [("isa", 0x00000000), ("a5", 0x80000000), (pto.Numerics(zero="keep"), 0x80000000), ("number/src0/product", 0)],
 )
-def test_the_keyword_takes_names_and_rules(numerics: Any, wanted: int, backend: Backend) -> None:
+def test_the_keyword_takes_names_and_rules(numerics: Any, wanted: int, host_backend: Backend) -> None:
     """-0 * -1: the product is +0, kept it is -0."""
-    dst = pto.TPRELU(*_tiles(-0.0, -1.0), backend=backend.name, numerics=numerics)
+    dst = pto.TPRELU(*_tiles(-0.0, -1.0), backend=host_backend.name, numerics=numerics)
     assert dst.numpy().view(np.uint32).tolist() == [[[wanted] * 8]]
 
 

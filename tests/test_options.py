@@ -38,25 +38,25 @@ def test_memory_of_the_targets() -> None:
     }
 
 
-def test_defaults(backend: Backend) -> None:
-    with pto.options(backend=backend.name):
+def test_defaults(host_backend: Backend) -> None:
+    with pto.options(backend=host_backend.name):
         assert not _negative_zero_survives()
         assert not _a2a3()
 
 
-def test_a_block_sets_defaults_and_a_keyword_wins(backend: Backend) -> None:
-    with pto.options(target="a2a3", backend=backend.name, numerics="a5"):
+def test_a_block_sets_defaults_and_a_keyword_wins(host_backend: Backend) -> None:
+    with pto.options(target="a2a3", backend=host_backend.name, numerics="a5"):
         assert _negative_zero_survives()
         assert _a2a3()
         assert not _negative_zero_survives(numerics="isa")
         assert not _a2a3(target="a5")
-    with pto.options(backend=backend.name):
+    with pto.options(backend=host_backend.name):
         assert not _negative_zero_survives()
         assert not _a2a3()
 
 
-def test_blocks_nest(backend: Backend) -> None:
-    with pto.options(backend=backend.name, numerics="a5"):
+def test_blocks_nest(host_backend: Backend) -> None:
+    with pto.options(backend=host_backend.name, numerics="a5"):
         with pto.options(target="a2a3"):
             assert _negative_zero_survives()
             assert _a2a3()
@@ -67,21 +67,21 @@ def test_blocks_nest(backend: Backend) -> None:
         assert _negative_zero_survives()
 
 
-def test_an_exception_leaves_the_block(backend: Backend) -> None:
+def test_an_exception_leaves_the_block(host_backend: Backend) -> None:
     def fail() -> None:
         with pto.options(target="a2a3"):
             raise KeyError
 
     with pytest.raises(KeyError):
         fail()
-    assert not _a2a3(backend=backend.name)
+    assert not _a2a3(backend=host_backend.name)
 
 
-def test_undefined_as_an_option(backend: Backend) -> None:
+def test_undefined_as_an_option(host_backend: Backend) -> None:
     ty = pto.TileBufType("f32", 2, 8)
     src0, src1 = pto.TileBuf.full(ty, 3.0, valid_row=1), pto.TileBuf.full(ty, 4.0, valid_col=2)
     dst = pto.TileBuf.full(ty, 9.0)
-    with pto.options(backend=backend.name):
+    with pto.options(backend=host_backend.name):
         with pytest.raises(pto.ConstraintError, match="undefined='zero'"):
             pto.TPARTMIN(dst, src0, src1)
         with pto.options(undefined="zero"):
@@ -89,19 +89,19 @@ def test_undefined_as_an_option(backend: Backend) -> None:
     assert dst.numpy().tolist() == [[[3.0] * 8, [4.0] * 2 + [0.0] * 6]]
 
 
-def test_options_belong_to_a_thread(backend: Backend) -> None:
+def test_options_belong_to_a_thread(host_backend: Backend) -> None:
     seen = []
-    with pto.options(numerics="a5", backend=backend.name):
-        thread = threading.Thread(target=lambda: seen.append(_negative_zero_survives(backend=backend.name)))
+    with pto.options(numerics="a5", backend=host_backend.name):
+        thread = threading.Thread(target=lambda: seen.append(_negative_zero_survives(backend=host_backend.name)))
         thread.start()
         thread.join()
         assert _negative_zero_survives()
     assert seen == [False]
 
 
-def test_options_belong_to_a_task(backend: Backend) -> None:
+def test_options_belong_to_a_task(host_backend: Backend) -> None:
     async def one(rules: str) -> bool:
-        with pto.options(numerics=rules, backend=backend.name):
+        with pto.options(numerics=rules, backend=host_backend.name):
             await asyncio.sleep(0)
             return _negative_zero_survives()
 
@@ -142,9 +142,9 @@ def test_refused_thread_counts(threads: Any, error: type[Exception]) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_thread_count_does_not_change_results(threads: int, backend: Backend, rng: np.random.Generator) -> None:
+def test_thread_count_does_not_change_results(threads: int, host_backend: Backend, rng: np.random.Generator) -> None:
     ty = pto.TileBufType("f32", 4, 8)
     x, y = rng.standard_normal((2, 50, 4, 8)).astype(np.float32)
-    with pto.options(threads=threads, backend=backend.name):
+    with pto.options(threads=threads, backend=host_backend.name):
         dst = pto.tpartmin(pto.TileBuf.from_array(x, ty), pto.TileBuf.from_array(y, ty))
     assert (dst.numpy() == np.minimum(x, y)).all()

@@ -31,13 +31,13 @@ def _tile(**valid: Any) -> pto.TileBuf:
     ],
     ids=lambda g: f"{type(g).__name__}-{getattr(g, 'dtype', '')}",
 )
-def test_per_tile_counts(given: Any, backend: Backend) -> None:
+def test_per_tile_counts(given: Any, host_backend: Backend) -> None:
     """One row count for each tile, whatever holds it; the instruction obeys it."""
     dst = _tile(valid_row=given)
     src = pto.TileBuf.full(TY, 5, batch=3, valid_row=given)
     assert dst.valid_row.tolist() == COUNTS
     assert dst.valid_col == 8
-    pto.TPARTMIN(dst, src, src, backend=backend.name)
+    pto.TPARTMIN(dst, src, src, backend=host_backend.name)
     assert [[bool(row.any()) for row in tile] for tile in dst.numpy()] == [
         [i < rows for i in range(6)] for rows in COUNTS
     ]

@@ -76,11 +76,11 @@ def test_allocated_tiles_to_torch_and_back(dtype: str, blayout: str) -> None:
     assert np.count_nonzero(tile.numpy()) == 1
 
 
-def test_result_lands_in_the_callers_array(backend: Backend) -> None:
+def test_result_lands_in_the_callers_array(host_backend: Backend) -> None:
     x = torch.full((2, 4, 8), 3.0)
     y = np.zeros((2, 4, 8), np.float32)
     src, dst = pto.TileBuf.from_array(x, TY), pto.TileBuf.from_array(y, TY, 2, 3)
-    pto.TPARTMIN(dst, src.with_valid(2, 3), src.with_valid(2, 3), backend=backend.name)
+    pto.TPARTMIN(dst, src.with_valid(2, 3), src.with_valid(2, 3), backend=host_backend.name)
     assert (y[:, :2, :3] == 3).all()
     assert np.count_nonzero(y) == 12
 
@@ -101,22 +101,22 @@ def test_tensor_that_requires_grad() -> None:
     assert not tile.torch().requires_grad
 
 
-def test_read_only_array_is_a_source_only(backend: Backend) -> None:
+def test_read_only_array_is_a_source_only(host_backend: Backend) -> None:
     x = np.ones((2, 4, 8), np.float32)
     x.flags.writeable = False
     source, other = pto.TileBuf.from_array(x, TY), pto.TileBuf.full(TY, 5.0, batch=2)
-    assert (pto.tpartmin(source, other, backend=backend.name).numpy() == 1).all()
+    assert (pto.tpartmin(source, other, backend=host_backend.name).numpy() == 1).all()
     with pytest.raises(pto.LayoutError, match="TPARTMIN: dst is read-only"):
-        pto.TPARTMIN(source, other, other, backend=backend.name)
+        pto.TPARTMIN(source, other, other, backend=host_backend.name)
     with pytest.raises(pto.LayoutError, match="read-only"):
         source.torch()
 
 
-def test_memory_mapped_file(tmp_path: Path, backend: Backend) -> None:
+def test_memory_mapped_file(tmp_path: Path, host_backend: Backend) -> None:
     path = tmp_path / "tiles.npy"
     np.save(path, np.full((2, 4, 8), 6, np.float32))
     tile = pto.TileBuf.from_array(np.load(path, mmap_mode="r"), TY)
-    assert (pto.tpartmin(tile, tile, backend=backend.name).numpy() == 6).all()
+    assert (pto.tpartmin(tile, tile, backend=host_backend.name).numpy() == 6).all()
 
 
 STRIDED = {
@@ -144,18 +144,18 @@ def _filled(rng: np.random.Generator) -> Any:
 
 @pytest.mark.parametrize("make", [*STRIDED.values(), *EXPANDED.values()], ids=[*STRIDED, *EXPANDED])
 @pytest.mark.parametrize("name", list(instructions()))
-def test_strided_source(name: str, make: Any, backend: Backend, rng: np.random.Generator) -> None:
+def test_strided_source(name: str, make: Any, host_backend: Backend, rng: np.random.Generator) -> None:
     """Used through its strides, or refused by name; the refusal changes nothing."""
-    _strided_call(name, make, backend, rng, as_dst=False)
+    _strided_call(name, make, host_backend, rng, as_dst=False)
 
 
 @pytest.mark.parametrize("make", STRIDED.values(), ids=list(STRIDED))
 @pytest.mark.parametrize("name", list(instructions()))
-def test_strided_destination(name: str, make: Any, backend: Backend, rng: np.random.Generator) -> None:
-    _strided_call(name, make, backend, rng, as_dst=True)
+def test_strided_destination(name: str, make: Any, host_backend: Backend, rng: np.random.Generator) -> None:
+    _strided_call(name, make, host_backend, rng, as_dst=True)
 
 
-def _strided_call(name: str, make: Any, backend: Backend, rng: np.random.Generator, *, as_dst: bool) -> None:
+def _strided_call(name: str, make: Any, host_backend: Backend, rng: np.random.Generator, *, as_dst: bool) -> None:
     record = instructions()[name]
     case = Case(record, next(s for s in record.element_types["a5"] if s[0] == "f32"))
     special = case.dsts[0] if as_dst else case.sources[0]
@@ -170,12 +170,12 @@ def _strided_call(name: str, make: Any, backend: Backend, rng: np.random.Generat
     tiles = [pto.TileBuf.from_array(arrays[n], types[n], *regions[n]) for n in case.operands]
     refusal = None
     try:
-        getattr(pto, name)(*tiles, backend=backend.name)
+        getattr(pto, name)(*tiles, backend=host_backend.name)
     except (pto.LayoutError, pto.BackendError) as error:
         refusal = str(error)
         wanted = {n: bits[n] for n in case.dsts}
     if refusal is not None:
-        assert backend.name != "numpy"
+        assert host_backend.name != "numpy"
         assert name in refusal
         assert special in refusal
     for n in case.dsts:
@@ -183,12 +183,12 @@ def _strided_call(name: str, make: Any, backend: Backend, rng: np.random.Generat
 
 
 @pytest.mark.parametrize("strides", [(0, 32, 4), (128, 0, 4), (0, 0, 0), (44, 4, 4), (128, 32, 0), (64, 32, 4)])
-def test_expanded_destination_is_refused(strides: tuple[int, int, int], backend: Backend) -> None:
+def test_expanded_destination_is_refused(strides: tuple[int, int, int], host_backend: Backend) -> None:
     x = np.ones(256, np.float32)
     src = pto.TileBuf.zeros(TY, batch=2)
     dst = pto.TileBuf.from_array(np.lib.stride_tricks.as_strided(x, (2, 4, 8), strides), TY)
     with pytest.raises(pto.LayoutError, match="TPARTMIN: elements of dst share memory"):
-        pto.TPARTMIN(dst, src, src, backend=backend.name)
+        pto.TPARTMIN(dst, src, src, backend=host_backend.name)
     assert (x == 1).all()
 
 

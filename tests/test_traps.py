@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import Backend
+from rig import Slab, as_bits
 from special_values import uint
 
 import pto_gpu as pto
@@ -18,16 +19,16 @@ WORDS = {
 }
 
 
-def _tile(dtype: str, bits: list[int]) -> pto.TileBuf:
+def _tile(dtype: str, bits: list[int], backend: Backend) -> pto.TileBuf:
     """One row of bit patterns, in a tile of 32 columns."""
     ty = pto.TileBufType(dtype, 1, 32)
     x = np.zeros((1, 1, 32), uint(dtype))
     x[0, 0, : len(bits)] = bits
-    return pto.TileBuf.from_array(x.view(ty.element.numpy), ty, 1, len(bits))
+    return Slab(ty, x, backend.device).tiles(1, len(bits))
 
 
 def _bits(tile: pto.TileBuf) -> list[int]:
-    x = tile.numpy()
+    x = np.ascontiguousarray(tile.numpy())
     row: list[int] = x.view(f"u{x.itemsize}")[0, 0, : tile.valid_col].tolist()
     return row
 
@@ -43,7 +44,9 @@ def test_trap_1_nan_in_either_source(rule: str, dtype: str, backend: Backend) ->
         "number": [one] * 4 + [canonical] * 2,
         "select": a,  # b < a is false
     }[rule]
-    dst = pto.tpartmin(_tile(dtype, a), _tile(dtype, b), numerics=pto.Numerics(nan=rule), backend=backend.name)
+    dst = pto.tpartmin(
+        _tile(dtype, a, backend), _tile(dtype, b, backend), numerics=pto.Numerics(nan=rule), backend=backend.name
+    )
     assert _bits(dst) == wanted
 
 
@@ -66,10 +69,10 @@ def test_trap_1_index_follows_the_nan_rule(nan: str, tie: str, wanted: list[int]
     a, b = [quiet, one, quiet, 0], [one, signalling, signalling, minus_zero]
     index = {"f16": "u16", "f32": "i32"}[dtype]
     value, chosen = pto.tpartargmin(
-        _tile(dtype, a),
-        _tile(dtype, b),
-        _tile(index, [0] * 4),
-        _tile(index, [1] * 4),
+        _tile(dtype, a, backend),
+        _tile(dtype, b, backend),
+        _tile(index, [0] * 4, backend),
+        _tile(index, [1] * 4, backend),
         numerics=pto.Numerics(nan=nan, tie=tie),
         backend=backend.name,
     )
@@ -91,7 +94,7 @@ def test_trap_2_row_minimum_with_nan(rule: str, dtype: str, backend: Backend) ->
         "with infinity": ([quiet, infinity], {"propagate": canonical, "number": infinity, "select": quiet}),
     }
     for label, (row, wanted) in rows.items():
-        dst = pto.trowmin(_tile(dtype, row), numerics=pto.Numerics(nan=rule), backend=backend.name)
+        dst = pto.trowmin(_tile(dtype, row, backend), numerics=pto.Numerics(nan=rule), backend=backend.name)
         assert _bits(dst) == [wanted[rule]], label
 
 
@@ -100,7 +103,7 @@ def test_trap_2_row_minimum_of_zeros(dtype: str, backend: Backend) -> None:
     minus = 0x8000 if dtype == "f16" else 0x80000000
     for row, select in (([0, minus], 0), ([minus, 0], minus), ([0, 0, minus, minus], 0)):
         for rule, wanted in (("propagate", minus), ("number", minus), ("select", select)):
-            dst = pto.trowmin(_tile(dtype, row), numerics=pto.Numerics(nan=rule), backend=backend.name)
+            dst = pto.trowmin(_tile(dtype, row, backend), numerics=pto.Numerics(nan=rule), backend=backend.name)
             assert _bits(dst) == [wanted]
 
 
@@ -122,7 +125,7 @@ def test_trap_5_integer_extremes(dtype: str, low: int, high: int, backend: Backe
     pairs = [(low, high), (high, low), (high, high - 1), (middle, middle - 1), (middle, high), (low + 1, low)]
     x = np.zeros((2, 1, 1, 32), ty.element.numpy)
     x[0, 0, 0, :6], x[1, 0, 0, :6] = zip(*pairs, strict=True)
-    src0, src1 = (pto.TileBuf.from_array(v, ty, 1, 6) for v in x)
+    src0, src1 = (Slab(ty, as_bits(v), backend.device).tiles(1, 6) for v in x)
     dst = pto.tpartmin(src0, src1, backend=backend.name)
     assert dst.numpy()[0, 0, :6].tolist() == [min(p) for p in pairs]
     if dtype in ("i8", "u8", "i16", "i32"):
@@ -136,12 +139,12 @@ def test_trap_18_unsigned_torch_tensors(dtype: str, torch_dtype: torch.dtype, ba
     a = torch.tensor([[top, top - 1, 1, 0] * 8]).to(torch_dtype)
     b = torch.tensor([[0, top, top, top // 2] * 8]).to(torch_dtype)
     ty = pto.TileBufType(dtype, 1, 32)
-    src0, src1 = pto.TileBuf.from_array(a, ty), pto.TileBuf.from_array(b, ty)
+    src0, src1 = (pto.TileBuf.from_array(x.to(backend.device), ty) for x in (a, b))
     dst = pto.tpartmin(src0, src1, backend=backend.name)
     assert dst.torch().dtype == torch_dtype
     assert dst.numpy()[0, 0, :4].tolist() == [0, top - 1, 1, 0]
     val = pto.TileBufType({"u16": "f16", "u32": "f32"}[dtype], 1, 32)
-    less, more = pto.TileBuf.full(val, 1.0), pto.TileBuf.full(val, 2.0)
+    less, more = (pto.TileBuf.full(val, v, device=backend.device) for v in (1.0, 2.0))
     _, index = pto.tpartargmin(less, more, src0, src1, backend=backend.name)
     assert index.torch().tolist() == [a.tolist()]
 
@@ -165,7 +168,10 @@ def test_trap_22_prelu_of_special_values(dtype: str, backend: Backend) -> None:
             wanted = [x] * len(row) if zero == "keep" and x in (0, sign) else list(row.values())
             rules = pto.Numerics(zero=zero)
             dst = pto.tprelu(
-                _tile(dtype, [x] * len(row)), _tile(dtype, list(row)), numerics=rules, backend=backend.name
+                _tile(dtype, [x] * len(row), backend),
+                _tile(dtype, list(row), backend),
+                numerics=rules,
+                backend=backend.name,
             )
             assert [hex(b) for b in _bits(dst)] == [hex(b) for b in wanted], (hex(x), zero)
 
@@ -191,7 +197,7 @@ def test_trap_22_prelu_of_special_values(dtype: str, backend: Backend) -> None:
 )
 def test_trap_23_subnormal_products(dtype: str, x: int, slope: int, wanted: int, backend: Backend) -> None:
     n = 24  # long enough for a vector body
-    dst = pto.tprelu(_tile(dtype, [x] * n), _tile(dtype, [slope] * n), backend=backend.name)
+    dst = pto.tprelu(_tile(dtype, [x] * n, backend), _tile(dtype, [slope] * n, backend), backend=backend.name)
     assert {hex(b) for b in _bits(dst)} == {hex(wanted)}
 
 
@@ -201,7 +207,7 @@ def test_trap_23_subnormals_are_ordered(dtype: str, backend: Backend) -> None:
     for rule in ("propagate", "number", "select"):
         rules = pto.Numerics(nan=rule)
         a, b = [1, 2, sign | 1, sign | 1, 0, 3], [0, 1, 1, sign | 2, sign | 1, 3]
-        dst = pto.tpartmin(_tile(dtype, a), _tile(dtype, b), numerics=rules, backend=backend.name)
+        dst = pto.tpartmin(_tile(dtype, a, backend), _tile(dtype, b, backend), numerics=rules, backend=backend.name)
         assert _bits(dst) == [0, 1, sign | 1, sign | 2, sign | 1, 3]
         if dtype != "bf16":
-            assert _bits(pto.trowmin(_tile(dtype, [3, 1, 2]), numerics=rules, backend=backend.name)) == [1]
+            assert _bits(pto.trowmin(_tile(dtype, [3, 1, 2], backend), numerics=rules, backend=backend.name)) == [1]

@@ -107,52 +107,52 @@ def _check_region(case: Case, name: str, tile: pto.TileBuf, regions: dict[str, R
         ("i16", 16, 16),
     ],
 )
-def test_trowmin_gives_a_legal_dn_column(dtype: str, rows: int, wanted: int, backend: Backend) -> None:
+def test_trowmin_gives_a_legal_dn_column(dtype: str, rows: int, wanted: int, host_backend: Backend) -> None:
     src = pto.TileBuf.full(pto.TileBufType(dtype, rows, 64), 3, batch=2)
-    dst = pto.trowmin(src, backend=backend.name)
+    dst = pto.trowmin(src, backend=host_backend.name)
     assert dst.type == pto.TileBufType(dtype, wanted, 1, blayout="col_major")
     assert (dst.valid_row, dst.valid_col) == (rows, 1)
     assert dst.numpy()[:, :, 0].tolist() == [[3] * rows + [0] * (wanted - rows)] * 2
 
 
-def test_tpartmin_of_different_capacities(backend: Backend) -> None:
+def test_tpartmin_of_different_capacities(host_backend: Backend) -> None:
     src0 = pto.TileBuf.full(pto.TileBufType("f32", 4, 32), 2.0)
     src1 = pto.TileBuf.full(pto.TileBufType("f32", 8, 16), 1.0, valid_row=3)
-    dst = pto.tpartmin(src0, src1, backend=backend.name)
+    dst = pto.tpartmin(src0, src1, backend=host_backend.name)
     assert (dst.type.rows, dst.type.cols, dst.valid_row, dst.valid_col) == (8, 32, 4, 32)
     assert dst.numpy()[0].tolist() == [[1.0] * 16 + [2.0] * 16] * 3 + [[2.0] * 32] + [[0.0] * 32] * 4
 
 
-def test_union_that_no_source_covers(backend: Backend) -> None:
+def test_union_that_no_source_covers(host_backend: Backend) -> None:
     ty = pto.TileBufType("f32", 4, 8)
     src0, src1 = pto.TileBuf.full(ty, 2.0, valid_row=2), pto.TileBuf.full(ty, 1.0, valid_col=3)
     with pytest.raises(pto.ConstraintError, match="TPARTMIN: dst's valid region"):
-        pto.tpartmin(src0, src1, backend=backend.name)
-    dst = pto.tpartmin(src0, src1, undefined="zero", backend=backend.name)
+        pto.tpartmin(src0, src1, backend=host_backend.name)
+    dst = pto.tpartmin(src0, src1, undefined="zero", backend=host_backend.name)
     assert dst.numpy()[0].tolist() == [[1.0] * 3 + [2.0] * 5] * 2 + [[1.0] * 3 + [0.0] * 5] * 2
 
 
-def test_a_source_is_never_returned(backend: Backend) -> None:
+def test_a_source_is_never_returned(host_backend: Backend) -> None:
     src = pto.TileBuf.full(pto.TileBufType("f32", 4, 8), 2.0)
-    for result in (pto.tpartmin(src, src, backend=backend.name), pto.tprelu(src, src, backend=backend.name)):
+    for result in (pto.tpartmin(src, src, backend=host_backend.name), pto.tprelu(src, src, backend=host_backend.name)):
         assert not np.shares_memory(result.numpy(), src.numpy())
 
 
-def test_result_of_a_dynamic_type(backend: Backend) -> None:
+def test_result_of_a_dynamic_type(host_backend: Backend) -> None:
     ty = pto.TileBufType("f32", 4, 8, pto.DYNAMIC, pto.DYNAMIC)
     src = pto.TileBuf.full(ty, -2.0, 2, valid_row=[1, 4], valid_col=2)
-    dst = pto.tprelu(src, src, backend=backend.name)
+    dst = pto.tprelu(src, src, backend=host_backend.name)
     assert dst.valid_row.tolist() == [1, 4]
     assert np.count_nonzero(dst.numpy()) == 2 + 8
 
 
 @pytest.mark.parametrize("name", list(instructions()))
-def test_empty_batch(name: str, backend: Backend) -> None:
+def test_empty_batch(name: str, host_backend: Backend) -> None:
     record = instructions()[name]
     case = Case(record, record.element_types["a5"][0])
     types = types_for(case, 4, 16)
     tiles = [pto.TileBuf.empty(types[n], 0) for n in TEXT_ORDER[name]]
-    result = getattr(pto, name.lower())(*tiles, backend=backend.name)
+    result = getattr(pto, name.lower())(*tiles, backend=host_backend.name)
     assert all(r.batch == 0 for r in (result if isinstance(result, tuple) else (result,)))
 
 
@@ -173,18 +173,18 @@ def test_refused(arguments: tuple[Any, ...], error: type[Exception], match: str)
         pto.tpartmin(*arguments)
 
 
-def test_trowmin_of_no_columns(backend: Backend) -> None:
+def test_trowmin_of_no_columns(host_backend: Backend) -> None:
     with pytest.raises(pto.ConstraintError, match=r"TROWMIN: src\.valid_col must not be 0"):
-        pto.trowmin(pto.TileBuf.zeros(_A, valid_col=0), backend=backend.name)
+        pto.trowmin(pto.TileBuf.zeros(_A, valid_col=0), backend=host_backend.name)
 
 
-def test_tpartargmin_example(backend: Backend) -> None:
+def test_tpartargmin_example(host_backend: Backend) -> None:
     """Equal values: src1's index by the page's formula, src0's by the A5 and A2A3 sources."""
     val, idx = pto.TileBufType("f32", 1, 8), pto.TileBufType("i32", 1, 8)
     values = [pto.TileBuf.full(val, v) for v in (1.0, 1.0)]
     indices = [pto.TileBuf.full(idx, v) for v in (10, 20)]
     for numerics, wanted in (("isa", 20), ("simulator", 20), ("a5", 10), ("a2a3", 10)):
         assert oracle.RULE_SETS[numerics].tie == {10: "src0", 20: "src1"}[wanted]
-        value, index = pto.tpartargmin(*values, *indices, numerics=numerics, backend=backend.name)
+        value, index = pto.tpartargmin(*values, *indices, numerics=numerics, backend=host_backend.name)
         assert value.numpy().tolist() == [[[1.0] * 8]]
         assert index.numpy().tolist() == [[[wanted] * 8]]
