@@ -1,6 +1,7 @@
 """The CPU backend against vectorised NumPy, against the copy bandwidth, and on one tile.
 
-Run as ``python bench/cpu_targets.py``. Every ratio is of medians from this one run; the copy is timed next to what it is compared with.
+Run as ``python bench/cpu_targets.py``. Every ratio is of medians from this one run; the copy is timed next to what it
+is compared with.
 """
 
 from __future__ import annotations
