@@ -11,6 +11,7 @@ from pto_gpu.errors import AddressError, ConstraintError, LayoutError, PtoError,
 from pto_gpu.isa.record import Call, Instruction, Operand, RegionRule, Regions, Role, TypeRule, Types
 from pto_gpu.memory import UbTile
 from pto_gpu.regions import Region
+from pto_gpu.targets import TARGETS
 from pto_gpu.tilebuf import Memory, TileBuf
 
 Rule = TypeRule | RegionRule
@@ -19,7 +20,7 @@ Rule = TypeRule | RegionRule
 def check_call(call: Call) -> None:
     """Raise the first rule that ``call`` breaks: types, batch and device, memory, valid regions."""
     instruction, tiles = call.instruction, call.tiles
-    _check_tiles(instruction, tiles)
+    _check_tiles(instruction, tiles, call.target)
     types = {name: tile.type for name, tile in tiles.items()}
     _check_types_once(instruction, types, call.target)
     _check_memory(call)
@@ -96,11 +97,18 @@ def _on(rule: Rule, target: str) -> str:
 # -- batch, device, memory ------------------------------------------------------------------------------
 
 
-def _check_tiles(instruction: Instruction, tiles: Mapping[str, TileBuf]) -> None:
+def _check_tiles(instruction: Instruction, tiles: Mapping[str, TileBuf], target: str) -> None:
     name, first = instruction.name, None
     for operand, tile in tiles.items():
-        if isinstance(tile, UbTile) and tile.address is None:
-            raise AddressError(f"{name}: {operand} has no address: bind it with TASSIGN first")
+        if isinstance(tile, UbTile):
+            if tile.address is None:
+                raise AddressError(f"{name}: {operand} has no address: bind it with TASSIGN first")
+            end, limit = tile.address + tile.type.nbytes, TARGETS[target].ub_bytes
+            if end > limit:
+                raise AddressError(
+                    f"{name}: {operand} {_where(tile)} lies outside the Unified Buffer of {target}: "
+                    f"allowed up to 0x{limit:x}"
+                )
         if first is None:
             first, batch, device = operand, tile.batch, tile.device
         elif tile.batch != batch:

@@ -107,6 +107,14 @@ def test_ragged_regions(case: Case, numerics: str, backend: Backend, rng: np.ran
 
 
 @pytest.mark.parametrize("case", cases("a5"))
+def test_more_tiles_than_a_backend_takes_at_once(case: Case, backend: Backend, rng: np.random.Generator) -> None:
+    """Backends work in blocks of tiles: regions must follow them."""
+    types = types_for(case, 9, 32)
+    bits = draw_bits(rng, case, types, 301)
+    check(case, types, bits, legal_regions(rng, case, types, 301), backend)
+
+
+@pytest.mark.parametrize("case", cases("a5"))
 def test_uniform_regions(case: Case, backend: Backend, rng: np.random.Generator) -> None:
     types = types_for(case, 8, 24, grow=True)
     bits = draw_bits(rng, case, types, 2)

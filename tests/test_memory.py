@@ -319,3 +319,14 @@ def test_tprelu_on_a2a3_may_alias_outside_manual_mode(host_backend: Backend) -> 
     x, slope = pto.TileBuf.full(TY, -2.0), pto.TileBuf.full(TY, 4.0)
     pto.TPRELU(x, x, slope, target="a2a3", backend=host_backend.name)
     assert (x.numpy() == -8.0).all()
+
+
+def test_a_call_for_a2a3_stays_within_its_smaller_memory(host_backend: Backend) -> None:
+    """A Unified Buffer of a5 reaches further than that of a2a3."""
+    ub = pto.UnifiedBuffer(2, target="a5")
+    dst, src = _bound(ub, 192 * KIB), _bound(ub, 0)
+    with pytest.raises(pto.AddressError, match=r"TPARTMIN: dst .*outside the Unified Buffer of a2a3: .*0x30000"):
+        pto.TPARTMIN(dst, src, src, target="a2a3", backend=host_backend.name)
+    pto.TPARTMIN(dst, src, src, target="a5", backend=host_backend.name)
+    pto.TASSIGN(dst, 191 * KIB)
+    pto.TPARTMIN(dst, src, src, target="a2a3", backend=host_backend.name)
