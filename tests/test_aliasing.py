@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from conftest import Backend
 from rig import Case, Slab, assert_same, cases, draw_bits, expected, legal_regions, rules_of, types_for
-from special_values import width
 
 import pto_gpu as pto
 
 
 def _pairings(case: Case) -> list[dict[str, str]]:
-    """Every way to put each destination onto a source of the same width, or onto none."""
-    choices = [[None, *(s for s in case.sources if width(case.dtype(s)) == width(case.dtype(d)))] for d in case.dsts]
+    """Every way to put each destination onto a source of its kind, or onto none."""
+    kind = {name: operand.kind for name, operand in case.record.by_name.items()}
+    choices = [[None, *(s for s in case.sources if kind[s] is kind[d])] for d in case.dsts]
     pairings = [
         {d: s for d, s in zip(case.dsts, picked, strict=True) if s is not None}
         for picked in itertools.product(*choices)
@@ -25,7 +25,6 @@ def _pairings(case: Case) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("case", cases("a5"))
 def test_destination_is_a_source(case: Case, backend: Backend, rng: np.random.Generator) -> None:
-    """Also dst_val on an index and dst_idx on a value: all of a call's inputs are read before they are lost."""
     for pairing in _pairings(case):
         types = types_for(case, 8, 32)
         if case.record.name == "TROWMIN":
@@ -43,6 +42,19 @@ def test_destination_is_a_source(case: Case, backend: Backend, rng: np.random.Ge
             want = slabs[n].before.copy()
             slabs[n].inside(want)[...] = wanted[n]
             assert_same(slabs[n].after(), want, f"{case.record.name} {n} with {pairing}")
+
+
+def test_values_may_not_be_written_over_indices() -> None:
+    memory = np.zeros((2, 8, 32), np.float32)
+    values, indices = (pto.TileBufType(dtype, 8, 32) for dtype in ("f32", "i32"))
+    a, b, out = (pto.TileBuf.zeros(values, 2) for _ in range(3))
+    i, j = pto.TileBuf.zeros(indices, 2), pto.TileBuf.zeros(indices, 2)
+    dst = pto.TileBuf.from_array(memory, values)
+    same_bytes = pto.TileBuf.from_array(memory.view(np.int32), indices)
+    with pytest.raises(pto.AddressError, match=r"TPARTARGMIN: dst_val .* overlaps src0_idx"):
+        pto.TPARTARGMIN(dst, a, b, i, same_bytes, j)
+    with pytest.raises(pto.AddressError, match=r"TPARTARGMIN: dst_idx .* overlaps src1_val"):
+        pto.TPARTARGMIN(out, a, dst, same_bytes, i, j)
 
 
 @pytest.mark.parametrize("case", cases("a5"))

@@ -136,6 +136,11 @@ class Instruction:
         return tuple(o for o in self.operands if o.role is role)
 
     @cached_property
+    def by_name(self) -> Mapping[str, Operand]:
+        """The operands by name."""
+        return {o.name: o for o in self.operands}
+
+    @cached_property
     def dsts(self) -> tuple[Operand, ...]:
         """The destinations."""
         return self.with_role(Role.DST)
@@ -147,10 +152,13 @@ class Instruction:
 
     @cached_property
     def conflicts(self) -> tuple[tuple[str, str, bool], ...]:
-        """Each dst with every other operand that is read or written, and whether both may be the same tile."""
+        """Each dst with every other operand that is read or written, and whether both may be the same tile.
+
+        A dst may be a source of its own kind; values written over indices would be lost to the other dst.
+        """
         pairs = []
         for i, dst in enumerate(self.dsts):
-            pairs += [(dst.name, source.name, True) for source in self.sources]
+            pairs += [(dst.name, source.name, source.kind is dst.kind) for source in self.sources]
             pairs += [(dst.name, other.name, False) for other in self.dsts[i + 1 :]]
         return tuple(pairs)
 
