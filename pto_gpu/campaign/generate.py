@@ -70,7 +70,8 @@ def draw_elements(
     padding = out.dtype.type(int.from_bytes(bytes([PADDING_BYTE]) * out.itemsize, "little"))
     out[:, :rows, cols:] = padding
     out[:, rows:] = padding
-    return profiles
+    result: NumPyArray = profiles
+    return result
 
 
 def _force_nan(out: NumPyArray, words: NumPyArray, table: Tables, valid_cols: NumPyArray) -> None:
