@@ -14,7 +14,7 @@ import numpy as np
 
 from pto_gpu import backends, intrinsics
 from pto_gpu.campaign.categories import tables
-from pto_gpu.campaign.compare import SHOWN, Mismatch, compare
+from pto_gpu.campaign.compare import SHOWN, Comparison, Mismatch, compare
 from pto_gpu.campaign.generate import draw_elements
 from pto_gpu.campaign.saved import SavedTile
 from pto_gpu.campaign.storage import (
@@ -180,7 +180,7 @@ def run_campaign(campaign: Campaign, execute: Execute | None = None, progress: P
     workers = campaign.workers or len(os.sched_getaffinity(0))
     step = block_tiles(campaign.grid)
     starts = iter(range(0, campaign.tiles, step))
-    run = execute or _backend_execute(campaign, backend)
+    run = execute or backend_execute(campaign.options.override(backend=backend))
     pending: deque[Future[_Wave]] = deque()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="campaign")
     try:
@@ -208,9 +208,9 @@ def _backend_name(name: str) -> str:
     return "cpu" if hasattr(backends.load("cpu"), "run") else "numpy"
 
 
-def _backend_execute(campaign: Campaign, backend: str) -> Execute:
-    options = campaign.options.override(backend=backend)
-    on_gpu = backend == "triton" and _has_gpu()
+def backend_execute(options: Options) -> Execute:
+    """A call on the backend of ``options``, checked first; for ``triton`` the tiles go to the GPU and back."""
+    on_gpu = options.backend == "triton" and _has_gpu()
 
     def execute(call: Call) -> None:
         tiles = dict(call.tiles)
@@ -338,3 +338,14 @@ def _saved(
         seed=campaign.seed,
         tile=tile,
     )
+
+
+def replay(saved: SavedTile, backend: str | None = None) -> tuple[Comparison, str]:
+    """Run a saved failure on ``backend`` (default the one it failed on) and compare; also says which it was."""
+    name = _backend_name(backend or saved.backend)
+    options = current_options().override(saved.target, name, saved.numerics, saved.undefined, 1)
+    expected = saved.run_reference()
+    call = saved.call()
+    backend_execute(options)(call)
+    record = saved.instruction
+    return compare(record, call.tiles, call.tiles, expected, saved.tile), name
