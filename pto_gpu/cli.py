@@ -109,9 +109,8 @@ def validate(
     results, data = [], []
     for result in _run_all(campaigns):
         out.print(report.result_line(result))
-        out.print(
-            *report.mismatch_lines(result.campaign.label, result.mismatches, result.mismatched_elements), sep="\n"
-        )
+        for line in report.mismatch_lines(result.campaign.label, result.mismatches, result.mismatched_elements):
+            out.print(line)
         path = _save(out.print, result.first_failure, save)
         results.append(result)
         data.append(report.result_data(result, path))

@@ -61,11 +61,9 @@ def row_words(out: NumPyArray, seed: Any, first_tile: Any, c3: Any) -> None:
 def philox4x32_numpy(counter: NumPyArray, key: NumPyArray) -> NumPyArray:
     """The same in plain NumPy, which tests compare with: uint32[..., 4] and uint32[..., 2] to uint32[..., 4]."""
     c0, c1, c2, c3 = (counter[..., i].astype(np.uint64) for i in range(4))
-    k0, k1 = (key[..., i].astype(np.uint32) for i in range(2))
-    for r in range(ROUNDS):
-        low = np.array([r], np.uint64)
-        key0 = (k0 + (low * _W0).astype(np.uint32)).astype(np.uint64)
-        key1 = (k1 + (low * _W1).astype(np.uint32)).astype(np.uint64)
+    k0, k1 = (key[..., i].astype(np.uint64) for i in range(2))
+    for _ in range(ROUNDS):
         p0, p1 = c0 * _M0, c2 * _M1
-        c0, c1, c2, c3 = (p1 >> _HALF) ^ c1 ^ key0, p1 & _LOW, (p0 >> _HALF) ^ c3 ^ key1, p0 & _LOW
+        c0, c1, c2, c3 = (p1 >> _HALF) ^ c1 ^ k0, p1 & _LOW, (p0 >> _HALF) ^ c3 ^ k1, p0 & _LOW
+        k0, k1 = (k0 + _W0) & _LOW, (k1 + _W1) & _LOW
     return np.stack([c0, c1, c2, c3], axis=-1).astype(np.uint32)
