@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +17,9 @@ from pto_gpu.types import ELEMENT_TYPES
 
 #: Mismatches that are kept and shown.
 SHOWN: Final = 20
+#: Mismatches of one wave that are put into categories.
+SAMPLED: Final = 256
+_PER_TILE: Final = 8
 NAN, TIE, SIGNED_ZERO, OUTSIDE, INDEX, VALUE = (
     "NaN",
     "tie",
@@ -53,11 +57,24 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What comparing some tiles gave. ``tiles``: numbers of those that differ, in order."""
+    """What comparing some tiles gave.
+
+    ``tiles``: numbers of those that differ, in order. ``mismatches``: the first :data:`SHOWN` elements, by tile.
+    ``categories``: how often each category occurs in a sample of up to :data:`SAMPLED` elements from all over.
+    """
 
     elements: int
     tiles: NumPyArray
     mismatches: tuple[Mismatch, ...]
+    categories: Counter[str]
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One dst where it differs: ``differs`` bool[batch, rows, cols]."""
+
+    operand: Operand
+    differs: NumPyArray
 
 
 def compare(
@@ -70,25 +87,41 @@ def compare(
     outside: bool = True,
 ) -> Comparison:
     """Compare the dst tiles ``seen`` with ``expected``; ``outside``: also the elements outside the valid region."""
-    places = []
-    for order, operand in enumerate(instruction.dsts):
+    sides = []
+    for operand in instruction.dsts:
         a, b = bits(seen[operand.name].data), bits(expected[operand.name].data)
         if np.array_equal(a, b):
             continue
-        differs = a != b
+        differs: NumPyArray = a != b
         if not outside:
             differs &= _inside(seen[operand.name])
-        tile, row, col = np.nonzero(differs)
-        places.append(np.stack([tile, np.full_like(tile, order), row, col], axis=1))
-    if not places:
-        return Comparison(0, np.empty(0, np.int64), ())
-    where = np.concatenate(places)
-    where = where[np.lexsort(where.T[::-1])]
-    shown = []
-    for tile, order, row, col in where[:SHOWN].tolist():
-        operand = instruction.dsts[order]
-        shown.append(_mismatch(instruction, operand, sources, seen, expected, (tile, row, col), first_tile))
-    return Comparison(len(where), np.unique(where[:, 0]) + first_tile, tuple(shown))
+        sides.append(_Side(operand, differs))
+    elements = sum(int(np.count_nonzero(side.differs)) for side in sides)
+    if not elements:
+        return Comparison(0, np.empty(0, np.int64), (), Counter())
+    tiles = np.unique(np.concatenate([np.nonzero(side.differs.any(axis=(1, 2)))[0] for side in sides]))
+
+    def described(places: list[tuple[int, int, int, int]]) -> list[Mismatch]:
+        return [
+            _mismatch(instruction, sides[order].operand, sources, seen, expected, (tile, row, col), first_tile)
+            for tile, order, row, col in places
+        ]
+
+    spread = tiles[:: -(-len(tiles) // (SAMPLED // _PER_TILE))]
+    sample = [place for tile in spread.tolist() for place in _places(sides, tile, _PER_TILE)]
+    shown = [place for tile in tiles[:SHOWN].tolist() for place in _places(sides, tile, SHOWN)][:SHOWN]
+    categories = Counter(m.category for m in described(sample))
+    return Comparison(elements, tiles + first_tile, tuple(described(shown)), categories)
+
+
+def _places(sides: list[_Side], tile: int, limit: int) -> list[tuple[int, int, int, int]]:
+    """Up to ``limit`` places (tile, which dst, row, column) of one tile: the first ones, or some from all over it."""
+    found = []
+    for order, side in enumerate(sides):
+        rows, cols = np.nonzero(side.differs[tile])
+        step = 1 if limit == SHOWN else max(1, len(rows) // limit)
+        found += [(tile, order, r, c) for r, c in zip(rows[::step].tolist(), cols[::step].tolist(), strict=True)]
+    return found[:limit]
 
 
 def _inside(tiles: TileBuf) -> Any:

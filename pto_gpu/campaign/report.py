@@ -68,7 +68,8 @@ def result_line(result: Result) -> str:
         return f"{result.campaign.label}: FAILED on tiles {crash.first} to {crash.last}: {crash.error}"
     if result.mismatched_elements:
         counts = f"{result.mismatched_elements} elements of {result.mismatched_tiles} tiles differ"
-        return f"{result.campaign.label}: MISMATCH, {counts}, {rate}"
+        kinds = ", ".join(f"{kind} {n}" for kind, n in result.categories.most_common())
+        return f"{result.campaign.label}: MISMATCH, {counts} (in a sample: {kinds}), {rate}"
     return f"{result.campaign.label}: {'interrupted, ' if result.interrupted else ''}equal, {rate}"
 
 
@@ -142,6 +143,7 @@ def result_data(result: Result, saved: Path | None) -> dict[str, Any]:
         "interrupted": result.interrupted,
         "mismatched_elements": result.mismatched_elements,
         "mismatched_tiles": result.mismatched_tiles,
+        "mismatch_categories_sampled": dict(result.categories),
         "mismatches": [mismatch_data(m) for m in result.mismatches],
         "crash": asdict(result.crash) if result.crash else None,
         "saved": str(saved) if saved else None,

@@ -129,6 +129,7 @@ class Result:
     mismatched_elements: int = 0
     mismatched_tiles: int = 0
     mismatches: list[Mismatch] = field(default_factory=list)
+    categories: Counter[str] = field(default_factory=Counter)
     first_failure: SavedTile | None = None
     crash: Crash | None = None
     valid_kinds: Counter[str] = field(default_factory=Counter)
@@ -149,6 +150,7 @@ class Result:
         self.tiles += wave.tiles
         self.mismatched_elements += wave.mismatched_elements
         self.mismatched_tiles += wave.mismatched_tiles
+        self.categories.update(wave.categories)
         self.mismatches += wave.mismatches[: SHOWN - len(self.mismatches)]
         self.first_failure = self.first_failure or wave.first_failure
         self.valid_kinds.update(wave.valid_kinds)
@@ -161,6 +163,7 @@ class _Wave:
     mismatched_elements: int = 0
     mismatched_tiles: int = 0
     mismatches: tuple[Mismatch, ...] = ()
+    categories: Mapping[str, int] = field(default_factory=dict)
     first_failure: SavedTile | None = None
     crash: Crash | None = None
     valid_kinds: Mapping[str, int] = field(default_factory=dict)
@@ -303,7 +306,7 @@ def _wave(campaign: Campaign, execute: Execute, first: int, n: int) -> _Wave:
     except Exception as error:
         return _Wave(n, crash=Crash(first, first + n - 1, f"{type(error).__name__}: {error}"))
     found = compare(record, drawn.sources, seen, expected, first)
-    wave = _Wave(n, found.elements, len(found.tiles), found.mismatches)
+    wave = _Wave(n, found.elements, len(found.tiles), found.mismatches, found.categories)
     wave.valid_kinds, wave.operand_kinds = drawn.valid_kinds, drawn.operand_kinds
     if found.elements:
         wave.first_failure = _saved(campaign, options, tiles, seen, expected, int(found.tiles[0]), first)
