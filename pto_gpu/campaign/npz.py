@@ -15,10 +15,12 @@ from pto_gpu.interop import NumPyArray
 def read_npz(path: Path) -> dict[str, NumPyArray]:
     """Every array of the file; pickled objects are never loaded. Raises FileError for an unreadable file."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file:  # NumPy leaves a file open that it opened itself and could not read
+            archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise FileError(f"{path}: one array, not an .npz of named arrays")
-            return {name: _array(path, name, archive) for name in archive.files}
+            with archive:
+                return {name: _array(path, name, archive) for name in archive.files}
     except FileError:
         raise
     except FileNotFoundError:
