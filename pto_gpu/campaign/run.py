@@ -208,7 +208,7 @@ def run_campaign(campaign: Campaign, execute: Execute | None = None, progress: P
 def _backend_name(name: str) -> str:
     if name != "auto":
         return name
-    return "cpu" if hasattr(backends.load("cpu"), "run") else "numpy"
+    return "cpu"
 
 
 def backend_execute(options: Options) -> Execute:
