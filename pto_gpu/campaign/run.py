@@ -18,12 +18,15 @@ from pto_gpu.campaign.compare import SHOWN, Comparison, Mismatch, compare
 from pto_gpu.campaign.generate import draw_elements
 from pto_gpu.campaign.saved import SavedTile
 from pto_gpu.campaign.storage import (
+    Allocate,
+    Buffers,
     Slot,
     bits,
     block_tiles,
     logical_view,
+    new_tiles,
     plan_of,
-    poisoned,
+    poison,
     slots,
     with_region,
 )
@@ -38,7 +41,7 @@ from pto_gpu.tilebuf import TileBuf
 from pto_gpu.types import ELEMENT_TYPES, count, resolve_element_type, smallest_row_multiple
 
 #: Tiles of a campaign that nobody chose a number for.
-DEFAULT_TILES: Final = 300_000
+DEFAULT_TILES: Final = 200_000
 DEFAULT_SEED: Final = 20_250_101
 DEFAULT_ROWS: Final = 16
 
@@ -248,20 +251,11 @@ class _Drawn:
     valid_kinds: Mapping[str, int]
     operand_kinds: Mapping[str, int]
 
-    def dsts(self) -> dict[str, TileBuf]:
-        """Fresh poisoned dst tiles."""
-        return {
-            s.operand.name: with_region(poisoned(s.storage, self._n), self.regions[s.operand.name])
-            for s in self.slots
-            if s.operand.role is Role.DST
-        }
 
-    @property
-    def _n(self) -> int:
-        return next(iter(self.sources.values())).batch
+_buffers = Buffers()
 
 
-def draw(campaign: Campaign, first: int, n: int) -> _Drawn:
+def draw(campaign: Campaign, first: int, n: int, allocate: Allocate = new_tiles) -> _Drawn:
     """Tiles ``first`` to ``first + n - 1``, which must lie in one block."""
     record, shape = campaign.record, campaign.grid
     itemsize = ELEMENT_TYPES[campaign.dtypes[0]].itemsize
@@ -276,7 +270,7 @@ def draw(campaign: Campaign, first: int, n: int) -> _Drawn:
         how = record.draws[name]
         partner = bits(sources[how.like].data) if how.like else None
         table = tables(slot.logical.dtype, how.pattern, how.like is not None)
-        tiles = TileBuf.empty(slot.storage, n)
+        tiles = allocate(name, slot.storage, n)
         region = drawn.regions[name]
         cols = np.broadcast_to(np.asarray(region.cols, np.int32), (n,))
         profiles = draw_elements(bits(tiles.data), shape, campaign.seed, first, slot.place, table, partner, cols)
@@ -287,20 +281,29 @@ def draw(campaign: Campaign, first: int, n: int) -> _Drawn:
     return _Drawn(sources, placed, drawn.regions, drawn.kinds, kinds)
 
 
+def _poisoned_dsts(drawn: _Drawn, n: int, whose: str) -> dict[str, TileBuf]:
+    return {
+        name: with_region(poison(_buffers.tiles(f"{whose} {name}", slot.storage, n)), drawn.regions[name])
+        for slot in drawn.slots
+        if slot.operand.role is Role.DST
+        for name in (slot.operand.name,)
+    }
+
+
 def _wave(campaign: Campaign, execute: Execute, first: int, n: int) -> _Wave:
     record, options = campaign.record, campaign.options
-    drawn = draw(campaign, first, n)
-    expected, seen = drawn.dsts(), drawn.dsts()
-    logical = {
-        s.operand.name: logical_view({**expected, **drawn.sources}[s.operand.name], s.logical, r)
-        for s in drawn.slots
-        for r in (drawn.regions[s.operand.name],)
-    }
+    drawn = draw(campaign, first, n, _buffers.tiles)
+    expected, seen = _poisoned_dsts(drawn, n, "expected"), _poisoned_dsts(drawn, n, "seen")
+    logical = {}
+    for slot in drawn.slots:
+        name = slot.operand.name
+        tiles = expected[name] if name in expected else drawn.sources[name]
+        logical[name] = logical_view(tiles, slot.logical, drawn.regions[name])
     settings: tuple[Any, ...] = (options.numerics, options.undefined, options.target.name, 1)
     backends.load("numpy").run(Call(record, logical, *settings))
-    tiles = {o.name: {**seen, **drawn.sources}[o.name] for o in record.operands if o.role is not Role.TMP}
+    tested = {o.name: {**seen, **drawn.sources}[o.name] for o in record.operands if o.role is not Role.TMP}
     try:
-        execute(Call(record, tiles, *settings))
+        execute(Call(record, tested, *settings))
     except BackendError:
         raise
     except Exception as error:
@@ -309,7 +312,7 @@ def _wave(campaign: Campaign, execute: Execute, first: int, n: int) -> _Wave:
     wave = _Wave(n, found.elements, len(found.tiles), found.mismatches, found.categories)
     wave.valid_kinds, wave.operand_kinds = drawn.valid_kinds, drawn.operand_kinds
     if found.elements:
-        wave.first_failure = _saved(campaign, options, tiles, seen, expected, int(found.tiles[0]), first)
+        wave.first_failure = _saved(campaign, options, tested, seen, expected, int(found.tiles[0]), first)
     return wave
 
 
@@ -325,8 +328,11 @@ def _saved(
     def one(of: Mapping[str, TileBuf]) -> dict[str, Any]:
         return {name: bits(t.data)[tile - first].copy() for name, t in of.items()}
 
-    before = {name: poisoned(t.type, 1) if name in seen else t for name, t in tiles.items()}
-    arrays = {name: bits(t.data)[0 if name in seen else tile - first].copy() for name, t in before.items()}
+    before = {name: poison(TileBuf.empty(t.type, 1)) for name, t in seen.items()}
+    arrays = {
+        name: bits(before[name].data)[0] if name in before else bits(t.data)[tile - first].copy()
+        for name, t in tiles.items()
+    }
     return SavedTile(
         instruction=campaign.record,
         types={name: t.type for name, t in tiles.items()},

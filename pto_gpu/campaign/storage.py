@@ -7,6 +7,8 @@ its own number of extra columns and rows, so that no two row strides agree, and 
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -33,6 +35,10 @@ def block_tiles(shape: tuple[int, int]) -> int:
 def plan_of(tile: int, shape: tuple[int, int]) -> str:
     """The storage plan of a tile, by its number."""
     return PLANS[tile // block_tiles(shape) % len(PLANS)]
+
+
+#: Makes storage: (name of the buffer, type, tiles) to tiles with arbitrary content.
+Allocate = Callable[[str, TileBufType, int], TileBuf]
 
 
 @dataclass(frozen=True)
@@ -71,10 +77,29 @@ def bits(x: NumPyArray) -> NumPyArray:
     return x.view(np.dtype(f"u{x.itemsize}"))
 
 
-def poisoned(ty: TileBufType, n: int) -> TileBuf:
-    """New tiles full of :data:`POISON_BYTE`."""
-    tiles = TileBuf.empty(ty, n)
-    pattern = int.from_bytes(bytes([POISON_BYTE]) * ty.element.itemsize, "little")
+class Buffers(threading.local):
+    """Storage that a thread uses again for each of its waves: fresh pages from the system cost more than a fill."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, TileBuf] = {}
+
+    def tiles(self, name: str, ty: TileBufType, n: int) -> TileBuf:
+        """Tiles with arbitrary content; the previous ones of the same name are no longer to be used."""
+        held = self._held.get(name)
+        if held is None or held.type != ty or held.batch != n:
+            held = self._held[name] = TileBuf.empty(ty, n)
+        return held
+
+
+def new_tiles(name: str, ty: TileBufType, n: int) -> TileBuf:
+    """Tiles with arbitrary content on memory of their own."""
+    del name
+    return TileBuf.empty(ty, n)
+
+
+def poison(tiles: TileBuf) -> TileBuf:
+    """Fill ``tiles`` with :data:`POISON_BYTE` and return them."""
+    pattern = int.from_bytes(bytes([POISON_BYTE]) * tiles.type.element.itemsize, "little")
     bits(tiles.data)[...] = pattern
     return tiles
 
