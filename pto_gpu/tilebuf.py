@@ -183,6 +183,8 @@ class TileBuf:
     def self_overlapping(self) -> bool:
         """Whether two elements can share memory (an expanded or sliding-window array)."""
         data = self.data
+        if 0 in data.shape:
+            return False  # NumPy gives an empty array strides of 0
         reach = 1
         steps = sorted((abs(s), n) for s, n in zip(self.memory.strides, data.shape, strict=True) if n > 1)
         for step, extent in steps:
