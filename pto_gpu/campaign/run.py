@@ -41,7 +41,7 @@ from pto_gpu.tilebuf import TileBuf
 from pto_gpu.types import ELEMENT_TYPES, count, resolve_element_type, smallest_row_multiple
 
 #: Tiles of a campaign that nobody chose a number for.
-DEFAULT_TILES: Final = 200_000
+DEFAULT_TILES: Final = 300_000
 DEFAULT_SEED: Final = 20_250_101
 DEFAULT_ROWS: Final = 16
 
