@@ -108,17 +108,14 @@ def validate(
     start = time.perf_counter()
     results, data = [], []
     for result in _run_all(campaigns):
-        out.print(report.result_line(result))
-        for line in report.mismatch_lines(result.campaign.label, result.mismatches, result.mismatched_elements):
-            out.print(line)
-        path = _save(out.print, result.first_failure, save)
+        path = _show(out.print, report.result_lines(result), result.first_failure, save)
         results.append(result)
         data.append(report.result_data(result, path))
     seconds = time.perf_counter() - start
     out.print("\n".join(report.coverage_lines(results, seconds)))
-    interrupted = any(r.interrupted for r in results)
-    failed = any(r.mismatched_elements or r.crash for r in results)
-    status = INTERRUPTED if interrupted else MISMATCH if failed or not all(r.equal for r in results) else EQUAL
+    status = EQUAL if all(r.equal for r in results) else MISMATCH
+    if any(r.interrupted for r in results):
+        status = INTERRUPTED
     if json:
         _print_json({"status": status, "seconds": round(seconds, 3), "campaigns": data})
     return status
@@ -128,34 +125,35 @@ def _run_all(campaigns: Sequence[Campaign]) -> Iterator[Result]:
     """The results one after the other, up to and including one that Ctrl-C ended."""
     from pto_gpu.campaign.run import run_campaign
 
-    with _progress(sum(c.tiles for c in campaigns)) as advance:
-        done = 0
-        for campaign in campaigns:
-            result = run_campaign(campaign, progress=lambda n, c=campaign, d=done: advance(c.label, d + n))  # type: ignore[misc]
-            yield result
-            if result.interrupted:
-                return
-            done += campaign.tiles
+    for place, campaign in enumerate(campaigns, 1):
+        with _progress(f"{place}/{len(campaigns)} {campaign.label}", campaign.tiles) as advance:
+            result = run_campaign(campaign, progress=advance)
+        yield result
+        if result.interrupted:
+            return
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[Callable[[str, int], None]]:
-    """A bar on stderr where that is a terminal; else nothing is shown."""
+def _progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr where that is a terminal, gone when the block ends; else nothing is shown."""
     if not sys.stderr.isatty():
-        yield lambda label, done: None
+        yield lambda done: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda label, done: bar.update(task, description=label, completed=done)
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda done: bar.update(task, completed=done)
 
 
-def _save(show: Callable[[str], None], failure: SavedTile | None, directory: Path) -> Path | None:
+def _show(show: Callable[[str], None], lines: Sequence[str], failure: SavedTile | None, directory: Path) -> Path | None:
+    """Print ``lines``; save the failing tile, if any, and print how to run it again."""
     from pto_gpu.campaign import report, saved
 
+    for line in lines:
+        show(line)
     if failure is None:
         return None
     try:
@@ -236,7 +234,7 @@ def check(
     if outside not in dumps.OUTSIDE:
         raise ConstraintError(f"--outside {outside!r} is not known: allowed {', '.join(dumps.OUTSIDE)}")
     op = None
-    if not files[0].lower().endswith(".npz") and not Path(files[0]).exists():
+    if not _names_a_file(files[0]):
         op, files = instruction_called(_instruction_name(files[0])), files[1:]
     if not files:
         raise FileError("no file given: pto-gpu check [OP] FILE...")
@@ -246,19 +244,16 @@ def check(
     data = []
     for path in map(Path, files):
         checked = dumps.check_dump(path, op or dumps.instruction_of(path), options, outside, element)
-        what = f"{checked.instruction.name} {'/'.join(checked.dtypes)}"
-        found = checked.comparison
-        verdict = "equal" if checked.equal else "MISMATCH" if checked.batch else "NOTHING TO COMPARE"
-        counts = f", {found.elements} elements of {len(found.tiles)} tiles differ" if found.elements else ""
-        out.print(f"{path}: {what}: {verdict}, {checked.batch} tiles{counts}")
-        for line in report.mismatch_lines(what, found.mismatches, found.elements):
-            out.print(line)
-        saved = _save(out.print, checked.first_failure, save)
+        saved = _show(out.print, report.checked_lines(checked), checked.first_failure, save)
         data.append({**report.checked_data(checked), "saved": str(saved) if saved else None})
     status = EQUAL if all(d["equal"] for d in data) else MISMATCH
     if json:
         _print_json({"status": status, "numerics": options.numerics.label, "files": data})
     return status
+
+
+def _names_a_file(text: str) -> bool:
+    return "." in text or os.sep in text or Path(text).exists()
 
 
 @app.command()
@@ -276,8 +271,7 @@ def replay(
     what = f"{tile.instruction.name} {'/'.join(tile.instruction.signature(tile.types))}"
     verdict = f"MISMATCH, {comparison.elements} elements differ" if comparison.elements else "equal now"
     out.print(f"{what} seed {tile.seed} tile {tile.tile} on backend {name}: {verdict}")
-    for line in report.mismatch_lines(what, comparison.mismatches, comparison.elements):
-        out.print(line)
+    _show(out.print, report.mismatch_lines(what, comparison.mismatches, comparison.elements), None, Path())
     status = MISMATCH if comparison.elements else EQUAL
     if json:
         mismatches = [report.mismatch_data(m) for m in comparison.mismatches]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import platform
 from typing import Any, Final
 
 from pto_gpu import __version__
+from pto_gpu.backends.cpu.pool import available_cores
 from pto_gpu.isa.record import Instruction, RegionRule, TypeRule
 
 _PACKAGES: Final = ("numpy", "numba", "ml_dtypes", "torch", "triton", "cupy-cuda12x", "cupy-cuda13x")
@@ -50,7 +50,7 @@ def info_data() -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "machine": platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": available_cores(),
         **{name: version for name in _PACKAGES if (version := _version(name))},
         "gpus": _gpus(),
     }

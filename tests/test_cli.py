@@ -4,10 +4,8 @@ import json
 import os
 import pty
 import re
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -92,6 +90,8 @@ def test_validate_targets_shapes_and_pairs(inside):
         "TPARTMIN i16 3x32",
         "TPARTMIN f16 3x32",
     ]
+    status, _, _ = inside("validate", "TROWMIN", "TPRELU", "--target", "a2a3", "--tiles", 9, "--undefined", "zero")
+    assert status == 0
     status, out, _ = inside("validate", "--dtype", "f16/u16", "--tiles", 9)
     assert (status, out.splitlines()[0].split(":")[0]) == (0, "TPARTARGMIN f16/u16 16x16")
 
@@ -177,6 +177,7 @@ def test_a_backend_that_raises_is_exit_status_1(inside, monkeypatch):
         (["check", "TPARTMIN"], "no file given"),
         (["check", "absent.npz"], "does not start with an instruction"),
         (["check", "tpartmin_absent.npz"], "no such file"),
+        (["check", "missing.bin"], "does not start with an instruction"),
         (["check", "TPARTMIX", "x.npz"], "did you mean TPARTMIN?"),
         (["check", "--outside", "one", "tpartmin.npz"], "--outside 'one' is not known"),
         (["replay", "absent.npz"], "no such file"),
@@ -198,14 +199,22 @@ def test_an_error_of_a_fresh_process_has_no_traceback():
 
 
 def test_ctrl_c_prints_the_results_so_far_and_exits_130():
-    arguments = ["validate", "TPARTMIN", "--dtype", "f32", "--tiles", "100000000", "--backend", "numpy"]
-    with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        time.sleep(4)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (130, "")
-    assert "TPARTMIN f32 16x16: interrupted, equal, " in out
-    assert "covered TPARTMIN" in out
+    script = (
+        "import os, signal, sys\n"
+        "from pto_gpu import cli\n"
+        "from pto_gpu.campaign import run\n"
+        "wave = run._wave\n"
+        "def interrupted(campaign, execute, first, n):\n"
+        "    if first == 8192: os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return wave(campaign, execute, first, n)\n"
+        "run._wave = interrupted\n"
+        "sys.argv = 'pto-gpu validate TPARTMIN TROWMIN --dtype f32 --tiles 100000000 --backend numpy'.split()\n"
+        "cli.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (cli.INTERRUPTED, "")
+    assert "TPARTMIN f32 16x16: interrupted, equal, " in done.stdout
+    assert "covered TPARTMIN: " in done.stdout
 
 
 # -- check ----------------------------------------------------------------------------------------------
@@ -290,7 +299,8 @@ def test_a_progress_bar_appears_on_a_terminal_only():
     assert pto_gpu(*arguments).stderr == ""
     parent, child = pty.openpty()
     with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=child) as process:
-        process.communicate(timeout=120)
+        out, _ = process.communicate(timeout=120)
+    assert out.startswith(b"TPARTMIN i16 16x16: equal, ")  # results do not move to the terminal
     os.close(child)
     shown = os.read(parent, 100_000).decode()
     os.close(parent)

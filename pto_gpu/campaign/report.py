@@ -73,6 +73,24 @@ def result_line(result: Result) -> str:
     return f"{result.campaign.label}: {'interrupted, ' if result.interrupted else ''}equal, {rate}"
 
 
+def result_lines(result: Result) -> list[str]:
+    """A campaign and what differs in it."""
+    return [
+        result_line(result),
+        *mismatch_lines(result.campaign.label, result.mismatches, result.mismatched_elements),
+    ]
+
+
+def checked_lines(checked: Checked) -> list[str]:
+    """A dump and what differs in it."""
+    found = checked.comparison
+    what = f"{checked.instruction.name} {'/'.join(checked.dtypes)}"
+    verdict = "equal" if checked.equal else "MISMATCH" if checked.batch else "NOTHING TO COMPARE"
+    counts = f", {found.elements} elements of {len(found.tiles)} tiles differ" if found.elements else ""
+    first = f"{checked.path}: {what}: {verdict}, {checked.batch} tiles{counts}"
+    return [first, *mismatch_lines(what, found.mismatches, found.elements)]
+
+
 def rate_text(tiles: int, seconds: float) -> str:
     """``123 456 tiles/s``."""
     return f"{round(tiles / seconds) if seconds else 0:,} tiles/s".replace(",", " ")

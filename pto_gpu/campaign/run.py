@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from pto_gpu import backends, intrinsics
+from pto_gpu.backends.cpu.pool import available_cores
 from pto_gpu.campaign.categories import tables
 from pto_gpu.campaign.compare import SHOWN, Comparison, Mismatch, compare
 from pto_gpu.campaign.generate import draw_elements
@@ -183,7 +183,7 @@ def run_campaign(campaign: Campaign, execute: Execute | None = None, progress: P
     start = time.perf_counter()
     backend = _backend_name(campaign.backend) if execute is None else "execute"
     result = Result(campaign, backend)
-    workers = campaign.workers or len(os.sched_getaffinity(0))
+    workers = campaign.workers or available_cores()
     step = block_tiles(campaign.grid)
     starts = iter(range(0, campaign.tiles, step))
     run = execute or backend_execute(campaign.options.override(backend=backend))
