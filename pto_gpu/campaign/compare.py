@@ -1,0 +1,183 @@
+"""Bitwise comparison of every byte of dst, and what kind of difference it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from pto_gpu.campaign.storage import bits
+from pto_gpu.interop import NumPyArray
+from pto_gpu.isa.record import Family, Instruction, Kind, Operand
+from pto_gpu.tilebuf import TileBuf
+from pto_gpu.types import ELEMENT_TYPES
+
+#: Mismatches that are kept and shown.
+SHOWN: Final = 20
+#: Mismatches of one wave that are put into categories.
+SAMPLED: Final = 256
+_PER_TILE: Final = 8
+NAN, TIE, SIGNED_ZERO, OUTSIDE, INDEX, VALUE = (
+    "NaN",
+    "tie",
+    "signed zero",
+    "outside the valid region",
+    "index",
+    "value",
+)
+
+
+@dataclass(frozen=True)
+class Input:
+    """A source where a mismatch is: the bits of its element there (of the row's, for a reduction), if valid."""
+
+    name: str
+    dtype: str
+    bits: tuple[int, ...]
+    valid: bool
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """One element of dst that is not what the reference says; ``seen`` and ``expected`` are bits."""
+
+    tile: int
+    operand: str
+    dtype: str
+    row: int
+    col: int
+    category: str
+    seen: int
+    expected: int
+    inputs: tuple[Input, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What comparing some tiles gave.
+
+    ``tiles``: numbers of those that differ, in order. ``mismatches``: the first :data:`SHOWN` elements, by tile.
+    ``categories``: how often each category occurs in a sample of up to :data:`SAMPLED` elements from all over.
+    """
+
+    elements: int
+    tiles: NumPyArray
+    mismatches: tuple[Mismatch, ...]
+    categories: Counter[str]
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One dst where it differs: ``differs`` bool[batch, rows, cols]."""
+
+    operand: Operand
+    differs: NumPyArray
+
+
+def compare(
+    instruction: Instruction,
+    sources: Mapping[str, TileBuf],
+    seen: Mapping[str, TileBuf],
+    expected: Mapping[str, TileBuf],
+    first_tile: int = 0,
+    *,
+    outside: bool = True,
+) -> Comparison:
+    """Compare the dst tiles ``seen`` with ``expected``; ``outside``: also the elements outside the valid region."""
+    sides = []
+    for operand in instruction.dsts:
+        a, b = bits(seen[operand.name].data), bits(expected[operand.name].data)
+        if np.array_equal(a, b):
+            continue
+        differs: NumPyArray = a != b
+        if not outside:
+            differs &= _inside(seen[operand.name])
+        sides.append(_Side(operand, differs))
+    elements = sum(int(np.count_nonzero(side.differs)) for side in sides)
+    if not elements:
+        return Comparison(0, np.empty(0, np.int64), (), Counter())
+    tiles = np.unique(np.concatenate([np.nonzero(side.differs.any(axis=(1, 2)))[0] for side in sides]))
+
+    def described(places: list[tuple[int, int, int, int]]) -> list[Mismatch]:
+        return [
+            _mismatch(instruction, sides[order].operand, sources, seen, expected, (tile, row, col), first_tile)
+            for tile, order, row, col in places
+        ]
+
+    spread = tiles[:: -(-len(tiles) // (SAMPLED // _PER_TILE))]
+    sample = [place for tile in spread.tolist() for place in _places(sides, tile, _PER_TILE)]
+    shown = [place for tile in tiles[:SHOWN].tolist() for place in _places(sides, tile, SHOWN)][:SHOWN]
+    categories = Counter(m.category for m in described(sample))
+    return Comparison(elements, tiles + first_tile, tuple(described(shown)), categories)
+
+
+def _places(sides: list[_Side], tile: int, limit: int) -> list[tuple[int, int, int, int]]:
+    """Up to ``limit`` places (tile, which dst, row, column) of one tile: the first ones, or some from all over it."""
+    found = []
+    for order, side in enumerate(sides):
+        rows, cols = np.nonzero(side.differs[tile])
+        step = 1 if limit == SHOWN else max(1, len(rows) // limit)
+        found += [(tile, order, r, c) for r, c in zip(rows[::step].tolist(), cols[::step].tolist(), strict=True)]
+    return found[:limit]
+
+
+def _inside(tiles: TileBuf) -> Any:
+    shape = tiles.data.shape
+    rows, cols = (n if isinstance(n, int) else n[:, None, None] for n in tiles.region)
+    return (np.arange(shape[1])[:, None] < rows) & (np.arange(shape[2]) < cols)
+
+
+def _mismatch(
+    instruction: Instruction,
+    operand: Operand,
+    sources: Mapping[str, TileBuf],
+    seen: Mapping[str, TileBuf],
+    expected: Mapping[str, TileBuf],
+    place: tuple[int, int, int],
+    first_tile: int,
+) -> Mismatch:
+    tile, row, col = place
+    rows, cols = seen[operand.name].region.of_tile(tile)
+    inputs = tuple(_input(instruction, o, sources[o.name], place) for o in instruction.sources)
+    got, want = (int(bits(x[operand.name].data)[place]) for x in (seen, expected))
+    dtype = seen[operand.name].type.dtype
+    category = OUTSIDE if row >= rows or col >= cols else _category(instruction, operand, dtype, inputs, got, want)
+    return Mismatch(first_tile + tile, operand.name, dtype, row, col, category, got, want, inputs)
+
+
+def _input(instruction: Instruction, operand: Operand, tiles: TileBuf, place: tuple[int, int, int]) -> Input:
+    tile, row, col = place
+    rows, cols = tiles.region.of_tile(tile)
+    data = bits(tiles.data)[tile]
+    if instruction.family is Family.ROW_REDUCE:
+        values = data[row, :cols] if row < rows else data[:0, 0]
+        return Input(operand.name, tiles.type.dtype, tuple(values.tolist()), row < rows)
+    inside = row < rows and col < cols
+    held = row < data.shape[0] and col < data.shape[1]
+    return Input(operand.name, tiles.type.dtype, (int(data[row, col]),) if held else (), inside)
+
+
+def number(pattern: int, dtype: str) -> float | int:
+    """The value of a bit pattern."""
+    element = ELEMENT_TYPES[dtype]
+    value = np.array(pattern, element.bits_dtype).view(element.numpy)
+    with np.errstate(invalid="ignore"):
+        return float(value.astype(np.float64)) if element.is_float else int(value)
+
+
+def _category(
+    instruction: Instruction, operand: Operand, dtype: str, inputs: tuple[Input, ...], seen: int, expected: int
+) -> str:
+    values = [i for i in inputs if i.valid and instruction.by_name[i.name].kind is Kind.VALUE]
+    numbers = [number(b, i.dtype) for i in values for b in i.bits]
+    results = [number(b, dtype) for b in (seen, expected)]
+    if any(n != n for n in (*numbers, *results)):
+        return NAN
+    if "tie" in instruction.rules_used and len(numbers) == 2 and numbers[0] == numbers[1]:
+        return TIE
+    if operand.kind is Kind.INDEX:
+        return INDEX
+    return SIGNED_ZERO if results[0] == results[1] else VALUE

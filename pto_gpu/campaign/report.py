@@ -1,0 +1,186 @@
+"""What a run tells people, and, as plain data, programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from pto_gpu.campaign.categories import tables
+from pto_gpu.campaign.compare import SHOWN, Input, Mismatch, number
+from pto_gpu.campaign.dumps import Checked
+from pto_gpu.campaign.run import Result
+from pto_gpu.campaign.saved import SavedTile, snippet
+from pto_gpu.isa.record import Role
+from pto_gpu.numerics import resolve_numerics
+from pto_gpu.types import ELEMENT_TYPES
+
+#: Elements of a row that a mismatch shows.
+_ROW_SHOWN = 8
+
+
+def printer(*, to_stderr: bool) -> Console:
+    """A console without wrapping, so that lines can be copied and searched."""
+    return Console(stderr=to_stderr, soft_wrap=True, highlight=False, markup=False)
+
+
+def element_text(pattern: int, dtype: str) -> str:
+    """``0x3f800000 (1.0)``: the bits and the value of an element."""
+    digits = ELEMENT_TYPES[dtype].bits // 4
+    return f"0x{pattern:0{digits}x} ({number(pattern, dtype)!r})"
+
+
+def mismatch_lines(what: str, mismatches: Sequence[Mismatch], total: int) -> list[str]:
+    """One line for each mismatch, ``what`` naming instruction and types."""
+    lines = [_mismatch_line(what, m) for m in mismatches]
+    if total > len(mismatches):
+        lines.append(f"  ... {total - len(mismatches)} more elements differ (at most {SHOWN} are shown)")
+    return lines
+
+
+def _mismatch_line(what: str, m: Mismatch) -> str:
+    operands = ", ".join(_input_text(i) for i in m.inputs)
+    return (
+        f"  {what}: tile {m.tile} {m.operand}({m.row}, {m.col}) [{m.category}]: {operands}: "
+        f"seen {element_text(m.seen, m.dtype)}, expected {element_text(m.expected, m.dtype)}"
+    )
+
+
+def _input_text(i: Input) -> str:
+    shown = " ".join(element_text(b, i.dtype) for b in i.bits[:_ROW_SHOWN]) or "none"
+    more = f" ... {len(i.bits)} elements" if len(i.bits) > _ROW_SHOWN else ""
+    return f"{i.name}={shown}{more}{'' if i.valid else ' outside its valid region'}"
+
+
+def reproducer_lines(tile: SavedTile, path: Path) -> list[str]:
+    """How to run a saved failure again."""
+    return ["  run it again: pto-gpu replay " + str(path), "  or in Python:", "", snippet(tile, path), ""]
+
+
+def result_line(result: Result) -> str:
+    """One line for a campaign."""
+    rate = f"{result.tiles} tiles, {result.seconds:.1f} s, {rate_text(result.tiles, result.seconds)}"
+    if result.crash:
+        crash = result.crash
+        return f"{result.campaign.label}: FAILED on tiles {crash.first} to {crash.last}: {crash.error}"
+    if result.mismatched_elements:
+        counts = f"{result.mismatched_elements} elements of {result.mismatched_tiles} tiles differ"
+        kinds = ", ".join(f"{kind} {n}" for kind, n in result.categories.most_common())
+        return f"{result.campaign.label}: MISMATCH, {counts} (in a sample: {kinds}), {rate}"
+    return f"{result.campaign.label}: {'interrupted, ' if result.interrupted else ''}equal, {rate}"
+
+
+def result_lines(result: Result) -> list[str]:
+    """A campaign and what differs in it."""
+    return [
+        result_line(result),
+        *mismatch_lines(result.campaign.label, result.mismatches, result.mismatched_elements),
+    ]
+
+
+def checked_lines(checked: Checked) -> list[str]:
+    """A dump and what differs in it."""
+    found = checked.comparison
+    what = f"{checked.instruction.name} {'/'.join(checked.dtypes)}"
+    verdict = "equal" if checked.equal else "MISMATCH" if checked.batch else "NOTHING TO COMPARE"
+    counts = f", {found.elements} elements of {len(found.tiles)} tiles differ" if found.elements else ""
+    first = f"{checked.path}: {what}: {verdict}, {checked.batch} tiles{counts}"
+    return [first, *mismatch_lines(what, found.mismatches, found.elements)]
+
+
+def rate_text(tiles: int, seconds: float) -> str:
+    """``123 456 tiles/s``."""
+    return f"{round(tiles / seconds) if seconds else 0:,} tiles/s".replace(",", " ")
+
+
+def coverage_lines(results: Sequence[Result], seconds: float) -> list[str]:
+    """What a whole run covered."""
+    if not results:
+        return []
+    first, tiles = results[0], sum(r.tiles for r in results)
+    rules = first.campaign.options.numerics
+    names = dict.fromkeys(r.campaign.record.name for r in results)
+    regions: dict[str, int] = {}
+    for result in results:
+        for kind, n in result.valid_kinds.items():
+            regions[kind] = regions.get(kind, 0) + n
+    return [
+        f"covered {', '.join(names)}: {len(results)} combinations of element types, {tiles} tiles in {seconds:.1f} s "
+        f"({rate_text(tiles, seconds)}), every byte of dst compared",
+        f"  target {first.campaign.target}, numerics {rules.label} (nan={rules.nan}, tie={rules.tie}, "
+        f"zero={rules.zero}), backend {first.backend}, seed {first.campaign.seed}",
+        "  operands: " + ", ".join(_operand_categories(results)),
+        "  valid regions (tiles): " + ", ".join(f"{kind} {n}" for kind, n in regions.items()),
+    ]
+
+
+def _operand_categories(results: Iterable[Result]) -> list[str]:
+    found: dict[str, None] = {}
+    for result in results:
+        record = result.campaign.record
+        for operand in record.with_role(Role.SRC):
+            draw = record.draws[operand.name]
+            dtype = result.campaign.dtypes[1 if operand.kind == "index" else 0]
+            found.update(dict.fromkeys(tables(dtype, draw.pattern, draw.like is not None).categories))
+            if draw.like:
+                found.update(dict.fromkeys(("equal pairs", "pairs of opposite sign", "neighbouring pairs")))
+    return list(found)
+
+
+# -- as data ----------------------------------------------------------------------------------------------
+
+
+def mismatch_data(m: Mismatch) -> dict[str, Any]:
+    """A mismatch as JSON-ready data; bits are hexadecimal, values text (JSON has no NaN)."""
+    data = asdict(m)
+    data["seen"], data["expected"] = element_text(m.seen, m.dtype), element_text(m.expected, m.dtype)
+    data["inputs"] = [
+        {"name": i.name, "valid": i.valid, "elements": [element_text(b, i.dtype) for b in i.bits]} for i in m.inputs
+    ]
+    return data
+
+
+def result_data(result: Result, saved: Path | None) -> dict[str, Any]:
+    """A campaign as JSON-ready data."""
+    campaign = result.campaign
+    return {
+        "instruction": campaign.record.name,
+        "types": list(campaign.dtypes),
+        "shape": list(campaign.grid),
+        "target": campaign.target,
+        "numerics": resolve_numerics(campaign.numerics).label,
+        "undefined": campaign.undefined,
+        "backend": result.backend,
+        "seed": campaign.seed,
+        "tiles_asked": campaign.tiles,
+        "tiles": result.tiles,
+        "equal": result.equal,
+        "interrupted": result.interrupted,
+        "mismatched_elements": result.mismatched_elements,
+        "mismatched_tiles": result.mismatched_tiles,
+        "mismatch_categories_sampled": dict(result.categories),
+        "mismatches": [mismatch_data(m) for m in result.mismatches],
+        "crash": asdict(result.crash) if result.crash else None,
+        "saved": str(saved) if saved else None,
+        "valid_regions": dict(result.valid_kinds),
+        "operand_profiles": dict(result.operand_kinds),
+        "seconds": round(result.seconds, 3),
+        "tiles_per_second": round(result.tiles / result.seconds) if result.seconds else 0,
+    }
+
+
+def checked_data(checked: Checked) -> dict[str, Any]:
+    """A checked dump as JSON-ready data."""
+    return {
+        "file": str(checked.path),
+        "instruction": checked.instruction.name,
+        "types": list(checked.dtypes),
+        "tiles": checked.batch,
+        "equal": checked.equal,
+        "mismatched_elements": checked.comparison.elements,
+        "mismatched_tiles": len(checked.comparison.tiles),
+        "mismatches": [mismatch_data(m) for m in checked.comparison.mismatches],
+    }

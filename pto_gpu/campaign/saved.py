@@ -1,0 +1,186 @@
+"""One tile and its call, as arrays: what a failure is saved as, read from and rerun from.
+
+The file is a NumPy ``.npz`` without pickles: ``metadata`` (JSON as UTF-8 bytes), for each operand its storage as raw
+bits (``src0``: unsigned ``[rows, cols]``; for dst what it held before the run) and ``src0_valid`` int32[2], and for
+each dst ``seen_dst`` and ``expected_dst``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from pto_gpu import __version__, backends
+from pto_gpu.campaign.npz import read_npz
+from pto_gpu.campaign.storage import bits
+from pto_gpu.checks import check_call
+from pto_gpu.defaults import current_options
+from pto_gpu.errors import FileError, PtoError
+from pto_gpu.interop import NumPyArray
+from pto_gpu.isa import instruction as instruction_called
+from pto_gpu.isa.record import Call, Instruction
+from pto_gpu.numerics import Numerics
+from pto_gpu.tilebuf import TileBuf
+from pto_gpu.types import TileBufType
+
+FORMAT: Final = "pto-gpu failure 1"
+
+
+@dataclass(frozen=True)
+class SavedTile:
+    """A call on a batch of one. ``arrays``: storage bits before the run; ``seen``, ``expected``: of each dst after."""
+
+    instruction: Instruction
+    types: Mapping[str, TileBufType]
+    valid: Mapping[str, tuple[int, int]]
+    arrays: Mapping[str, NumPyArray]
+    seen: Mapping[str, NumPyArray]
+    expected: Mapping[str, NumPyArray]
+    numerics: Numerics
+    undefined: str
+    target: str
+    backend: str
+    seed: int
+    tile: int
+
+    @property
+    def file_name(self) -> str:
+        """The name that the tile is saved under."""
+        dtypes = "_".join(self.instruction.signature(self.types))
+        return f"{self.instruction.name.lower()}_{dtypes}_seed{self.seed}_tile{self.tile}.npz"
+
+    def tiles(self) -> dict[str, TileBuf]:
+        """New tiles that hold what the operands held before the run."""
+        result = {}
+        for name, ty in self.types.items():
+            tiles = TileBuf.empty(ty, 1)
+            bits(tiles.data)[0] = self.arrays[name]
+            result[name] = tiles.with_valid(*self.valid[name])
+        return result
+
+    def call(self) -> Call:
+        """The call on new tiles."""
+        return Call(self.instruction, self.tiles(), self.numerics, self.undefined, self.target, 1)
+
+    def run_reference(self) -> dict[str, TileBuf]:
+        """The tiles after the reference ran on them; raises for a call that the rules refuse."""
+        call = self.call()
+        check_call(call)
+        backends.load("numpy").run(call)
+        return dict(call.tiles)
+
+
+def save(tile: SavedTile, directory: Path) -> Path:
+    """Write ``tile`` to ``directory``, which is made; raises FileError where that fails."""
+    metadata = {
+        "format": FORMAT,
+        "version": __version__,
+        "instruction": tile.instruction.name,
+        "types": {
+            name: {"dtype": t.dtype, "rows": t.rows, "cols": t.cols, "blayout": t.blayout}
+            for name, t in tile.types.items()
+        },
+        "numerics": asdict(tile.numerics),
+        **{key: getattr(tile, key) for key in ("undefined", "target", "backend", "seed", "tile")},
+    }
+    arrays: dict[str, Any] = {"metadata": np.frombuffer(json.dumps(metadata).encode(), np.uint8)}
+    for name, array in tile.arrays.items():
+        arrays[name] = array
+        arrays[f"{name}_valid"] = np.array(tile.valid[name], np.int32)
+    for prefix, group in (("seen", tile.seen), ("expected", tile.expected)):
+        arrays.update({f"{prefix}_{name}": array for name, array in group.items()})
+    path = directory / tile.file_name
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        np.savez(path, **arrays)
+    except OSError as error:
+        raise FileError(f"{path}: cannot be written: {error.strerror or error}") from None
+    return path
+
+
+def load(path: Path) -> SavedTile:
+    """Read what :func:`save` wrote; raises FileError for anything else."""
+    arrays = read_npz(path)
+    try:
+        metadata = json.loads(bytes(arrays.pop("metadata")).decode())
+        if metadata["format"] != FORMAT:
+            raise FileError(f"{path}: format is {metadata['format']!r}: allowed {FORMAT!r}")
+        return _from(metadata, arrays)
+    except FileError:
+        raise
+    except PtoError as error:
+        raise FileError(f"{path}: {error}") from None
+    except KeyError as error:
+        raise FileError(f"{path}: {error.args[0]} is missing: this is not a failure that pto-gpu saved") from None
+    except (ValueError, TypeError, AttributeError) as error:
+        raise FileError(f"{path}: not a failure that pto-gpu saved: {error}") from None
+
+
+def _from(metadata: dict[str, Any], arrays: dict[str, NumPyArray]) -> SavedTile:
+    instruction = instruction_called(metadata["instruction"])
+    names = [name for name in instruction.by_name if name in metadata["types"]]
+    types = {name: TileBufType(**metadata["types"][name]) for name in names}
+    missing = [o.name for o in (*instruction.dsts, *instruction.sources) if o.name not in types]
+    if missing:
+        raise KeyError(f"type of {missing[0]}")
+    options = current_options().override(metadata["target"], metadata["backend"], None, metadata["undefined"])
+    dsts = [o.name for o in instruction.dsts]
+    seed, tile = metadata["seed"], metadata["tile"]
+    if not isinstance(seed, int) or not isinstance(tile, int):
+        raise TypeError("seed and tile must be integers")
+
+    def held(key: str, name: str) -> NumPyArray:
+        array, ty = arrays[key], types[name]
+        if array.shape != (ty.rows, ty.cols) or array.dtype != ty.element.bits_dtype:
+            raise TypeError(f"{key} is {array.dtype}{list(array.shape)}: allowed raw bits of {ty}")
+        return array
+
+    return SavedTile(
+        instruction=instruction,
+        types=types,
+        valid={name: _pair(arrays[f"{name}_valid"]) for name in names},
+        arrays={name: held(name, name) for name in names},
+        seen={name: held(f"seen_{name}", name) for name in dsts},
+        expected={name: held(f"expected_{name}", name) for name in dsts},
+        numerics=Numerics(**metadata["numerics"]),
+        undefined=options.undefined,
+        target=options.target.name,
+        backend=options.backend,
+        seed=seed,
+        tile=tile,
+    )
+
+
+def _pair(array: NumPyArray) -> tuple[int, int]:
+    if array.shape != (2,) or array.dtype.kind not in "iu":
+        raise TypeError(f"a valid region is {array.dtype}{list(array.shape)}: allowed two integers")
+    return int(array[0]), int(array[1])
+
+
+def snippet(tile: SavedTile, path: Path) -> str:
+    """Python that runs the call of the failure saved at ``path`` through the public interface and compares."""
+    name = tile.instruction.name
+    rules = tile.numerics
+    lines = ["import numpy as np", "import pto_gpu as pto", "", f"saved = np.load({str(path)!r})", "tiles = {}"]
+    for operand, ty in tile.types.items():
+        layout = "" if ty.blayout == "row_major" else f", blayout={ty.blayout!r}"
+        rows, cols = tile.valid[operand]
+        lines += [
+            f"ty = pto.TileBufType({ty.dtype!r}, {ty.rows}, {ty.cols}{layout})",
+            f"x = saved[{operand!r}].view(ty.element.numpy)",
+            f"tiles[{operand!r}] = pto.TileBuf.from_array(x, ty, valid_row={rows}, valid_col={cols})",
+        ]
+    keywords = f"target={tile.target!r}, backend={tile.backend!r}, numerics=rules, undefined={tile.undefined!r}"
+    lines += [
+        f"rules = pto.Numerics(nan={rules.nan!r}, tie={rules.tie!r}, zero={rules.zero!r})",
+        f"pto.{name}(**tiles, {keywords})",
+        f"for name in {[o.name for o in tile.instruction.dsts]}:",
+        '    seen, expected = tiles[name].numpy()[0], saved["expected_" + name]',
+        "    print(name, np.argwhere(seen.view(expected.dtype) != expected).tolist())",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,143 @@
+"""Dumps made elsewhere: the simulator's agree, faults in them are found, and unusable ones are refused."""
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import pto_gpu as pto
+from pto_gpu.campaign.dumps import check_dump, instruction_of
+from pto_gpu.defaults import current_options
+from pto_gpu.isa import instruction
+from pto_gpu.types import ELEMENT_TYPES
+
+DUMPS = sorted((Path(__file__).parent / "data" / "simulator").glob("*.npz"))
+SIMULATOR = current_options().override(numerics="simulator")
+
+
+def arrays_of(name):
+    with np.load(next(p for p in DUMPS if p.stem == name)) as archive:
+        return dict(archive)
+
+
+def check(tmp_path, op, arrays, options=SIMULATOR, **keywords):
+    path = tmp_path / "dump.npz"
+    np.savez(path, **arrays)
+    return check_dump(path, instruction(op), options, **keywords)
+
+
+def test_there_is_a_dump_of_every_instruction():
+    assert {instruction_of(p).name for p in DUMPS} == {"TPARTARGMIN", "TPARTMIN", "TPRELU", "TROWMIN"}
+
+
+@pytest.mark.parametrize("path", DUMPS, ids=lambda p: p.stem)
+def test_simulator_dumps_agree(path):
+    checked = check_dump(path, instruction_of(path), SIMULATOR)
+    assert checked.equal
+    assert checked.batch == 8
+    assert checked.first_failure is None
+
+
+@pytest.mark.parametrize("path", DUMPS, ids=lambda p: p.stem)
+def test_one_changed_bit_is_found(tmp_path, path):
+    arrays = arrays_of(path.stem)
+    dst = next(o.name for o in instruction_of(path).dsts)
+    valid = arrays["dst_valid"]
+    tile = int(np.argmax(valid.min(axis=1) > 0))
+    row = int(valid[tile, 0]) - 1
+    bits = arrays[dst].view(f"u{arrays[dst].itemsize}")
+    bits[tile, row, 0] ^= 1
+    checked = check(tmp_path, instruction_of(path).name, arrays)
+    (mismatch,) = checked.comparison.mismatches
+    assert (mismatch.tile, mismatch.operand, mismatch.row, mismatch.col) == (tile, dst, row, 0)
+    assert mismatch.seen ^ mismatch.expected == 1
+    assert checked.first_failure.tile == tile
+
+
+def test_outside_the_valid_region_is_zero_unless_ignored(tmp_path):
+    arrays = arrays_of("tpartmin_i16")
+    tile = int(np.argmax(arrays["dst_valid"].max(axis=1) < 32))
+    arrays["dst"][tile, 31, 31] = 5
+    assert [m.category for m in check(tmp_path, "TPARTMIN", arrays).comparison.mismatches] == [
+        "outside the valid region"
+    ]
+    assert check(tmp_path, "TPARTMIN", arrays, outside="ignore").equal
+
+
+def test_one_tile_without_a_batch_axis(tmp_path):
+    arrays = {name: array[0] for name, array in arrays_of("trowmin_f32").items()}
+    checked = check(tmp_path, "TROWMIN", arrays)
+    assert checked.equal
+    assert checked.batch == 1
+
+
+@pytest.mark.parametrize("stored", ["bf16", "u2", "V2"])
+def test_bf16_needs_its_type_named_when_stored_as_bits(tmp_path, stored):
+    x = np.arange(256, dtype=np.float32).reshape(1, 16, 16).astype(ml_dtypes.bfloat16)
+    y = x[:, ::-1].copy()
+    least = np.minimum(x.astype(np.float32), y.astype(np.float32)).astype(ml_dtypes.bfloat16)
+    held = {n: a if stored == "bf16" else a.view(stored) for n, a in (("src0", x), ("src1", y), ("dst", least))}
+    arrays = {**held, "dst_valid": np.array([[16, 16]], np.int32)}
+    assert check(tmp_path, "TPARTMIN", arrays, dtype=ELEMENT_TYPES["bf16"]).dtypes == ("bf16",)
+    assert check(tmp_path, "TPARTMIN", arrays, dtype=ELEMENT_TYPES["bf16"]).equal
+    if stored != "u2":  # u2 is a type of its own
+        with pytest.raises(pto.FileError, match="--dtype bf16"):
+            check(tmp_path, "TPARTMIN", arrays)
+
+
+def full(n):
+    return np.full((8, 2), n, np.int32)
+
+
+def without(arrays, name):
+    return {k: v for k, v in arrays.items() if k != name}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda a: without(a, "src1"), "TPARTMIN needs arrays dst, src0, src1: missing src1"),
+        (lambda a: without(a, "dst_valid"), "no valid region of dst"),
+        (lambda a: {**a, "src0": a["src0"].astype(np.int64)}, "src0 has dtype int64: no element type"),
+        (lambda a: {**a, "src0": a["src0"].astype(">f4")}, "src0 has dtype >f4"),
+        (lambda a: {**a, "src0": a["src0"].reshape(-1)}, "src0 has shape"),
+        (lambda a: {**a, "src0": a["src0"][:7]}, "batch of 7|integers \\[7, 2\\]"),
+        (lambda a: {**a, "src0": a["src0"].astype(np.float16)}, "has element type"),
+        (lambda a: {**a, "src0": a["src0"][:, :, :5], "src0_valid": full(5)}, "32 bytes"),
+        (lambda a: {**a, "src0": a["src0"][:, :, :0]}, "src0 has shape"),
+        (lambda a: {**a, "src0_valid": a["src0_valid"].astype(float)}, "src0_valid is float64"),
+        (lambda a: {**a, "src0_valid": a["src0_valid"][:3]}, "src0_valid is int32\\[3, 2\\]"),
+        (lambda a: {**a, "src0_valid": a["src0_valid"] + 99}, "8 of 8 tiles break this, first tile 0"),
+        (lambda a: {**a, "src0_valid": -a["src0_valid"] - 1}, "out of range"),
+        (lambda a: {**a, "dst_valid": full(32), "src0_valid": full(1), "src1_valid": full(2)}, "region must equal"),
+        (lambda a: {**a, "src0": np.array([[{}]], object)}, "src0 cannot be read"),
+    ],
+)  # fmt: skip
+def test_unusable_dumps_are_one_clear_error(tmp_path, change, message):
+    with pytest.raises(pto.PtoError, match=message) as caught:
+        check(tmp_path, "TPARTMIN", change(arrays_of("tpartmin_f32")))
+    assert str(tmp_path / "dump.npz") in str(caught.value)
+
+
+def test_files_that_are_no_npz(tmp_path):
+    path = tmp_path / "tpartmin.npz"
+    whole = DUMPS[0].read_bytes()
+    for content in (
+        b"",
+        b"hello",
+        whole[:40],
+        whole[: len(whole) // 2],
+        whole[:-30],
+        whole[:300] + b"x" * 50 + whole[350:],
+    ):
+        path.write_bytes(content)
+        with pytest.raises(pto.FileError):
+            check_dump(path, instruction("TPARTARGMIN"), SIMULATOR)
+    np.save(tmp_path / "tpartmin.npy", np.zeros(3))
+    with pytest.raises(pto.FileError, match=r"not an \.npz"):
+        check_dump(tmp_path / "tpartmin.npy", instruction("TPARTMIN"), SIMULATOR)
+    with pytest.raises(pto.FileError, match="cannot be read"):
+        check_dump(tmp_path, instruction("TPARTMIN"), SIMULATOR)
+    with pytest.raises(pto.FileError, match="does not start with an instruction"):
+        instruction_of(Path("result_17.npz"))

@@ -1,0 +1,258 @@
+"""Campaign runs: merging, memory, crashes, saved failures, replay, and the reproducer that is printed."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import pto_gpu as pto
+from pto_gpu import backends
+from pto_gpu.campaign import report, run, saved
+from pto_gpu.campaign.compare import OUTSIDE, SHOWN, number
+from pto_gpu.campaign.run import Campaign, run_campaign
+
+
+def reference(call):
+    backends.load("numpy").run(call)
+
+
+def wrong_at(tile_in_block, row, col, value=77):
+    def execute(call):
+        reference(call)
+        if call.batch > tile_in_block:
+            call.tiles[call.instruction.dsts[0].name].data[tile_in_block, row, col] = value
+
+    return execute
+
+
+def nothing(call):
+    del call
+
+
+def test_mismatches_come_in_tile_order_and_no_more_than_20():
+    result = run_campaign(Campaign("TPARTMIN", ("i32",), tiles=5000, workers=3), nothing)
+    places = [(m.tile, m.row, m.col) for m in result.mismatches]
+    assert len(places) == SHOWN
+    assert places == sorted(places)
+    assert result.mismatched_tiles > 4000
+    assert result.tiles == 5000
+
+
+def test_the_result_does_not_depend_on_the_number_of_workers():
+    results = [run_campaign(Campaign("TPRELU", ("f32",), tiles=3000, workers=w), wrong_at(3, 0, 1)) for w in (1, 4)]
+    assert results[0].mismatches == results[1].mismatches
+    assert results[0].mismatched_elements == results[1].mismatched_elements
+    assert results[0].valid_kinds == results[1].valid_kinds
+
+
+def test_a_mismatch_says_operands_seen_and_expected():
+    result = run_campaign(Campaign("TPARTMIN", ("i32",), tiles=200, seed=4), wrong_at(7, 0, 0))
+    (mismatch,) = result.mismatches
+    assert (mismatch.tile, mismatch.operand, mismatch.row, mismatch.col) == (7, "dst", 0, 0)
+    assert mismatch.seen == 77
+    drawn = run.draw(result.campaign, 7, 1)
+    for given in mismatch.inputs:
+        assert number(given.bits[0], "i32") == drawn.sources[given.name].data[0, 0, 0]
+    (line,) = report.mismatch_lines("TPARTMIN i32", result.mismatches, 1)
+    assert "tile 7 dst(0, 0)" in line
+    assert "seen 0x0000004d (77), expected 0x" in line
+
+
+def test_bytes_far_outside_the_valid_region_are_compared():
+    campaign = Campaign("TPARTMIN", ("f32",), tiles=2048)  # the second block is padded
+
+    def execute(call):
+        reference(call)
+        dst = call.tiles["dst"]
+        if dst.type.cols > 16:
+            dst.data[5, -1, -1] = 0
+
+    result = run_campaign(campaign, execute)
+    (mismatch,) = result.mismatches
+    assert (mismatch.tile, mismatch.col, mismatch.category) == (1024 + 5, 23, OUTSIDE)
+
+
+def test_a_backend_that_raises_is_a_failure_with_its_tiles():
+    def execute(call):
+        raise ZeroDivisionError("no luck")
+
+    result = run_campaign(Campaign("TROWMIN", ("f16",), tiles=2000), execute)
+    assert not result.equal
+    assert result.crash == run.Crash(0, 1023, "ZeroDivisionError: no luck")
+    assert "FAILED on tiles 0 to 1023: ZeroDivisionError: no luck" in report.result_line(result)
+
+
+def test_ctrl_c_keeps_what_was_done():
+    def progress(done):
+        if done >= 2048:
+            raise KeyboardInterrupt
+
+    result = run_campaign(Campaign("TPARTMIN", ("i16",), tiles=50_000), reference, progress)
+    assert result.interrupted
+    assert result.tiles == 2048
+    assert not result.mismatched_elements
+    assert not result.equal
+
+
+def test_waves_in_flight_are_bounded():
+    running, most, lock = [0], [0], threading.Lock()
+
+    def execute(call):
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        reference(call)
+        with lock:
+            running[0] -= 1
+
+    assert run_campaign(Campaign("TPARTMIN", ("i8",), tiles=8000, workers=2), execute).equal
+    assert most[0] <= 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tiles": 0}, "tiles=0 must be at least 1"),
+        ({"tiles": float("nan")}, "tiles must be an integer"),
+        ({"seed": -1}, "seed=-1 is out of range"),
+        ({"seed": 1 << 64}, "is out of range"),
+        ({"dtypes": ("u8",), "target": "a2a3"}, "u8 is not supported on a2a3: allowed i32, i16, f16, f32"),
+        ({"dtypes": ("f64",)}, "'f64' is not known"),
+        ({"instruction": "TPARTMUL"}, "'TPARTMUL' is not known"),
+        ({"shape": (16, 3)}, "allowed multiples of 32 bytes"),
+        ({"shape": (0, 16)}, "rows=0 must be greater than 0"),
+        ({"workers": 0}, "workers=0 must be at least 1"),
+        ({"target": "a6"}, "target='a6' is not known"),
+        ({"numerics": "ieee"}, "numerics='ieee' is not known"),
+        ({"backend": "gpu"}, "backend='gpu' is not known"),
+    ],
+)
+def test_a_campaign_that_cannot_run_is_refused(changes, message):
+    good = {"instruction": "TPARTMIN", "dtypes": ("f32",)}
+    with pytest.raises(pto.PtoError, match=message.replace("(", r"\(")):
+        Campaign(**{**good, **changes})
+
+
+@pytest.mark.parametrize("shape", [(1, 8), (127, 64), (3, 24), (1, 2048), (300, 8)])
+@pytest.mark.parametrize("op", ["TPARTMIN", "TROWMIN", "TPRELU"])
+def test_other_shapes(op, shape):
+    assert run_campaign(Campaign(op, ("f32",), shape=shape, tiles=300), reference).equal
+
+
+@pytest.mark.parametrize("numerics", [*pto.NUMERICS, pto.Numerics("number", "src0", "keep")])
+def test_every_rule_set_and_undefined_regions(numerics):
+    campaign = Campaign("TPARTARGMIN", ("f16", "i16"), tiles=1500, numerics=numerics, undefined="zero", backend="numpy")
+    result = run_campaign(campaign)
+    assert result.equal
+    assert result.valid_kinds["undefined by the page"] > 100
+
+
+@pytest.mark.parametrize(
+    ("op", "dtypes", "tile"),
+    [("TPARTARGMIN", ("f32", "u32"), 1030), ("TROWMIN", ("bf16",), 3), ("TPARTMIN", ("bf16",), 3)],
+)
+def test_a_saved_failure_is_read_back_and_replayed(tmp_path, op, dtypes, tile):
+    if op == "TROWMIN":
+        dtypes = ("f16",)
+    first = tile // 1024 * 1024
+
+    def execute(call):
+        reference(call)
+        dst = call.tiles[call.instruction.dsts[0].name]
+        padded = any(t.type.cols > 16 for t in call.tiles.values())
+        if padded == (tile >= 1024):
+            dst.data.view(f"u{dst.data.itemsize}")[tile - first, 0, 0] ^= 1
+
+    result = run_campaign(Campaign(op, dtypes, tiles=2048, backend="numpy"), execute)
+    assert result.first_failure.tile == tile
+    path = saved.save(result.first_failure, tmp_path / "failures")
+    again = saved.load(path)
+    for field in dataclasses.fields(again):
+        a, b = getattr(again, field.name), getattr(result.first_failure, field.name)
+        if field.name in ("arrays", "seen", "expected"):
+            assert a.keys() == b.keys()
+            assert all(a[k].tolist() == b[k].tolist() and a[k].dtype == b[k].dtype for k in a)
+        else:
+            assert a == b
+    comparison, backend = run.replay(again)
+    assert (comparison.elements, backend) == (0, "numpy")  # the backend itself is right
+    expected = again.run_reference()
+    for name, array in again.expected.items():
+        assert expected[name].data[0].view(array.dtype).tolist() == array.tolist()
+
+
+def test_the_printed_python_runs_and_agrees(tmp_path):
+    result = run_campaign(Campaign("TROWMIN", ("f32",), tiles=2048, backend="numpy"), wrong_at(9, 0, 0))
+    path = saved.save(result.first_failure, tmp_path)
+    lines = report.reproducer_lines(result.first_failure, path)
+    assert lines[0].endswith(f"pto-gpu replay {path}")
+    done = subprocess.run(
+        [sys.executable, "-c", saved.snippet(result.first_failure, path)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "dst []\n", "")
+
+
+def rewritten(path, tmp_path, **changes):
+    """A copy of a saved failure with arrays replaced, or with ``None`` left out."""
+    with np.load(path) as archive:
+        arrays = {**archive, **changes}
+    target = tmp_path / "changed.npz"
+    np.savez(target, **{k: v for k, v in arrays.items() if v is not None})
+    return target
+
+
+def metadata(path, **changes):
+    with np.load(path) as archive:
+        data = {**json.loads(bytes(archive["metadata"])), **changes}
+    return np.frombuffer(json.dumps(data).encode(), np.uint8)
+
+
+def test_a_damaged_saved_failure_is_one_clear_error(tmp_path):
+    result = run_campaign(Campaign("TPARTMIN", ("f32",), tiles=64), wrong_at(9, 0, 0))
+    path = saved.save(result.first_failure, tmp_path)
+    whole = path.read_bytes()
+    cases = {
+        "metadata is missing": rewritten(path, tmp_path, metadata=None),
+    }
+    for message, changes in [
+        ("metadata is missing", {"metadata": None}),
+        ("src1 is missing", {"src1": None}),
+        ("expected_dst is missing", {"expected_dst": None}),
+        ("src0 is uint32", {"src0": np.zeros((3, 3), np.uint32)}),
+        ("a valid region is float64", {"src0_valid": np.array([1.0, 2.0])}),
+        ("format is 'other'", {"metadata": metadata(path, format="other")}),
+        ("'TNOP' is not known", {"metadata": metadata(path, instruction="TNOP")}),
+        (
+            "types is missing",
+            {
+                "metadata": np.frombuffer(
+                    json.dumps({"format": saved.FORMAT, "instruction": "TPRELU"}).encode(), np.uint8
+                )
+            },
+        ),
+        ("not a failure", {"metadata": metadata(path, types=3)}),
+        ("not a failure", {"metadata": np.frombuffer(b"{", np.uint8)}),
+        ("not a failure", {"metadata": metadata(path, seed="x")}),
+        ("backend", {"metadata": metadata(path, backend="fpga")}),
+        ("nan", {"metadata": metadata(path, numerics={"nan": "x", "tie": "src0", "zero": "keep"})}),
+    ]:
+        cases[message] = rewritten(path, tmp_path, **changes)
+        with pytest.raises(pto.FileError, match=message):
+            saved.load(cases[message])
+    for n in (0, 10, len(whole) // 2, len(whole) - 5):
+        path.write_bytes(whole[:n])
+        with pytest.raises(pto.FileError):
+            saved.load(path)
+    with pytest.raises(pto.FileError, match="no such file"):
+        saved.load(tmp_path / "absent.npz")
+
+
+def test_a_valid_region_out_of_range_in_a_saved_failure_is_refused(tmp_path):
+    result = run_campaign(Campaign("TPARTMIN", ("f32",), tiles=64), wrong_at(9, 0, 0))
+    path = saved.save(result.first_failure, tmp_path)
+    with pytest.raises(pto.ConstraintError, match="out of range"):
+        run.replay(saved.load(rewritten(path, tmp_path, src0_valid=np.array([99, 1], np.int32))), "numpy")

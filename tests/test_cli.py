@@ -1,0 +1,313 @@
+"""The command line as a user meets it: output, exit status, errors."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pto_gpu import cli
+from pto_gpu.campaign import run
+from pto_gpu.isa import instructions
+from pto_gpu.targets import TARGETS
+
+DUMPS = Path(__file__).parent / "data" / "simulator"
+COMMAND = [sys.executable, "-c", "from pto_gpu.cli import main; main()"]
+
+
+def pto_gpu(*arguments, cwd=None):
+    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False, cwd=cwd)
+
+
+@pytest.fixture
+def inside(capsys, monkeypatch, tmp_path):
+    """``pto-gpu`` in this process, in an empty directory: (status, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["pto-gpu", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        out, err = capsys.readouterr()
+        return stopped.value.code, out, err
+
+    return call
+
+
+@pytest.fixture
+def wrong_backend(monkeypatch):
+    """The backend under test writes a wrong element into tile 5 of each block."""
+    real = run.backend_execute
+
+    def wrong(options):
+        execute = real(options)
+
+        def run_wrong(call):
+            execute(call)
+            if call.batch > 5:
+                call.tiles[call.instruction.dsts[0].name].data[5, 0, 0] = 99
+
+        return run_wrong
+
+    monkeypatch.setattr(run, "backend_execute", wrong)
+
+
+# -- validate -----------------------------------------------------------------------------------------
+
+
+def test_validate_runs_everything_by_default_and_says_what_it_covered(inside):
+    status, out, err = inside("validate", "--tiles", 40, "--seed", 7, "--backend", "numpy")
+    assert (status, err) == (0, "")
+    combinations = [(op, s) for op, r in instructions().items() for s in r.element_types["a5"]]
+    for op, signature in combinations:
+        assert re.search(rf"^{op} {'/'.join(signature)} 16x(16|32): equal, 40 tiles, ", out, re.MULTILINE)
+    assert f"{len(combinations)} combinations of element types, {40 * len(combinations)} tiles in " in out
+    assert "target a5, numerics isa (nan=propagate, tie=src1, zero=product), backend numpy, seed 7" in out
+    assert "signalling NaN" in out
+    assert "one off a 32-byte edge" in out
+
+
+def test_validate_json_is_one_object_and_all_else_is_on_stderr(inside):
+    status, out, err = inside("validate", "trowmin", "--dtype", "f16", "--tiles", 100, "--json", "--numerics", "formal")
+    data = json.loads(out)
+    assert status == data["status"] == 0
+    (campaign,) = data["campaigns"]
+    assert (campaign["instruction"], campaign["types"], campaign["tiles"]) == ("TROWMIN", ["f16"], 100)
+    assert (campaign["numerics"], campaign["equal"], campaign["shape"]) == ("formal", True, [16, 16])
+    assert "TROWMIN f16 16x16: equal" in err
+
+
+def test_validate_targets_shapes_and_pairs(inside):
+    status, out, _ = inside("validate", "TPARTMIN", "tpartargmin", "--target", "a2a3", "--tiles", 9, "--shape", "3x32")
+    assert status == 0
+    assert [line.split(":")[0] for line in out.splitlines()[:3]] == [
+        "TPARTMIN i32 3x32",
+        "TPARTMIN i16 3x32",
+        "TPARTMIN f16 3x32",
+    ]
+    status, _, _ = inside("validate", "TROWMIN", "TPRELU", "--target", "a2a3", "--tiles", 9, "--undefined", "zero")
+    assert status == 0
+    status, out, _ = inside("validate", "--dtype", "f16/u16", "--tiles", 9)
+    assert (status, out.splitlines()[0].split(":")[0]) == (0, "TPARTARGMIN f16/u16 16x16")
+
+
+def test_a_mismatch_is_shown_saved_and_replayed(inside, wrong_backend, tmp_path):
+    status, out, _ = inside("validate", "TPRELU", "--dtype", "f32", "--tiles", 64, "--save", "there", "--seed", 3)
+    assert status == 1
+    assert "TPRELU f32 16x16: MISMATCH, 1 elements of 1 tiles differ" in out
+    assert "tile 5 dst(0, 0)" in out
+    assert "seen 0x42c60000 (99.0), expected 0x" in out
+    path = Path("there/tprelu_f32_seed3_tile5.npz")
+    assert (tmp_path / path).exists()
+    assert f"pto-gpu replay {path}" in out
+    assert "pto.TPRELU(**tiles" in out
+    status, out, _ = inside("replay", path)  # a batch of one: the wrong backend is right on it
+    assert (status, out.strip()) == (0, "TPRELU f32 seed 3 tile 5 on backend cpu: equal now")
+
+
+def test_replay_shows_a_failure_that_is_still_there(inside, monkeypatch, wrong_backend):
+    inside("validate", "TPARTMIN", "--dtype", "i32", "--tiles", 8, "--save", ".")
+
+    def still_wrong(options):
+        del options
+        return lambda call: call.tiles["dst"].data.fill(99)
+
+    monkeypatch.setattr(run, "backend_execute", still_wrong)
+    (path,) = Path().glob("*.npz")
+    status, out, err = inside("replay", path, "--json", "--backend", "numpy")
+    data = json.loads(out)
+    assert status == data["status"] == 1
+    assert data["mismatches"][0]["tile"] == 5
+    assert "on backend numpy: MISMATCH" in err
+
+
+def test_a_mismatch_is_reported_where_nothing_can_be_saved(inside, wrong_backend):
+    Path("taken").write_text("a file")
+    status, out, _ = inside("validate", "TPARTMIN", "--dtype", "u8", "--tiles", 8, "--save", "taken")
+    assert status == 1
+    assert "the failing tile was not saved: " in out
+    assert "seen 0x63 (99)" in out
+
+
+def test_a_backend_that_raises_is_exit_status_1(inside, monkeypatch):
+    def broken(options):
+        del options
+
+        def execute(call):
+            raise RuntimeError("device lost")
+
+        return execute
+
+    monkeypatch.setattr(run, "backend_execute", broken)
+    status, out, err = inside("validate", "TROWMIN", "--dtype", "i8", "--tiles", 8)
+    assert (status, err) == (1, "")
+    assert "TROWMIN i8 16x32: FAILED on tiles 0 to 7: RuntimeError: device lost" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["validate", "TPARTMN"], "did you mean TPARTMIN?"),
+        (["validate", "--tiles", "0"], "tiles=0 must be at least 1"),
+        (["validate", "--tiles", "-5"], "tiles=-5 must be at least 1"),
+        (["validate", "--tiles", "nan"], "'--tiles'"),
+        (["validate", "--tiles", "1.5"], "'--tiles'"),
+        (["validate", "--seed", "-1"], "seed=-1 is out of range"),
+        (["validate", "--dtype", "f64"], "element type 'f64' is not known"),
+        (["validate", "--dtype", ""], "element type '' is not known"),
+        (["validate", "TPRELU", "--dtype", "i8"], "TPRELU: element type i8 is not supported on a5: allowed f16, f32"),
+        (["validate", "--dtype", "bf16", "--target", "a2a3"], "no instruction supports element type bf16 on a2a3"),
+        (["validate", "--shape", "16"], "'16' is no shape"),
+        (["validate", "--shape", "16x16x2"], "is no shape"),
+        (["validate", "--shape", "-1x16"], "is no shape"),
+        (["validate", "--shape", "16x3"], "32 bytes"),
+        (["validate", "--target", "a9"], "target='a9' is not known"),
+        (["validate", "--numerics", "ieee"], "numerics='ieee' is not known"),
+        (["validate", "--undefined", "maybe"], "undefined='maybe' is not known"),
+        (["validate", "--backend", "fpga"], "backend='fpga' is not known"),
+        (["validate", "--no-such-option"], "--no-such-option"),
+        (["valdate"], "valdate"),
+        ([], "no command given"),
+        (["check"], "FILE"),
+        (["check", "TPARTMIN"], "no file given"),
+        (["check", "absent.npz"], "does not start with an instruction"),
+        (["check", "tpartmin_absent.npz"], "no such file"),
+        (["check", "missing.bin"], "does not start with an instruction"),
+        (["check", "TPARTMIX", "x.npz"], "did you mean TPARTMIN?"),
+        (["check", "--outside", "one", "tpartmin.npz"], "--outside 'one' is not known"),
+        (["replay", "absent.npz"], "no such file"),
+        (["list", "TROWMAX"], "did you mean TROWMIN?"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_status_2(inside, arguments, message):
+    status, out, err = inside(*arguments)
+    assert (status, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert message in err
+
+
+def test_an_error_of_a_fresh_process_has_no_traceback():
+    done = pto_gpu("validate", "--tiles", "0")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: tiles=0 must be at least 1: no tile compared is no success\n"
+
+
+def test_ctrl_c_prints_the_results_so_far_and_exits_130():
+    script = (
+        "import os, signal, sys\n"
+        "from pto_gpu import cli\n"
+        "from pto_gpu.campaign import run\n"
+        "wave = run._wave\n"
+        "def interrupted(campaign, execute, first, n):\n"
+        "    if first == 8192: os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return wave(campaign, execute, first, n)\n"
+        "run._wave = interrupted\n"
+        "sys.argv = 'pto-gpu validate TPARTMIN TROWMIN --dtype f32 --tiles 100000000 --backend numpy'.split()\n"
+        "cli.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (cli.INTERRUPTED, "")
+    assert "TPARTMIN f32 16x16: interrupted, equal, " in done.stdout
+    assert "covered TPARTMIN: " in done.stdout
+
+
+# -- check ----------------------------------------------------------------------------------------------
+
+
+def test_check_agrees_with_every_simulator_dump(inside):
+    files = sorted(DUMPS.glob("*.npz"))
+    status, out, _ = inside("check", "--numerics", "simulator", *files)
+    assert status == 0
+    assert out.count(": equal, 8 tiles") == len(files) == 16
+
+
+def test_check_with_the_instruction_named_first(inside, tmp_path):
+    other = tmp_path / "result 1.npz"
+    other.write_bytes((DUMPS / "tprelu_f16.npz").read_bytes())
+    status, out, _ = inside("check", "tprelu", other, "--numerics", "simulator", "--json")
+    data = json.loads(out)
+    assert (status, data["files"][0]["instruction"], data["files"][0]["tiles"]) == (0, "TPRELU", 8)
+
+
+def test_check_finds_a_wrong_result_and_saves_it(inside, tmp_path):
+    with np.load(DUMPS / "trowmin_i16.npz") as archive:
+        arrays = dict(archive)
+    arrays["dst"][3, 0, 0] -= 1
+    np.savez(tmp_path / "trowmin_mine.npz", **arrays)
+    status, out, _ = inside("check", "trowmin_mine.npz")
+    assert status == 1
+    assert "MISMATCH, 8 tiles, 1 elements of 1 tiles differ" in out
+    assert "tile 3 dst(0, 0) [value]" in out
+    status, out, _ = inside("replay", "failures/trowmin_i16_seed0_tile3.npz")
+    assert status == 0
+
+
+def test_check_of_no_tiles_is_no_success(inside, tmp_path):
+    with np.load(DUMPS / "tpartmin_f32.npz") as archive:
+        arrays = {name: array[:0] for name, array in archive.items()}
+    np.savez(tmp_path / "tpartmin_none.npz", **arrays)
+    status, out, _ = inside("check", "tpartmin_none.npz")
+    assert (status, "NOTHING TO COMPARE" in out) == (1, True)
+
+
+# -- the rest -------------------------------------------------------------------------------------------
+
+
+def test_help_answers_without_heavy_imports():
+    probe = (
+        "import sys; sys.argv = ['pto-gpu', '--help']\n"
+        "import pto_gpu.cli\n"
+        "try: pto_gpu.cli.main()\n"
+        "finally: print(sorted({'numpy', 'torch', 'numba', 'rich', 'triton'} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "[]\n")
+    for command in ("validate", "check", "replay", "list", "info"):
+        assert re.search(rf"^ +{command} ", done.stdout, re.MULTILINE)
+
+
+def test_list_shows_every_instruction_with_types_and_constraints(inside):
+    status, out, _ = inside("list")
+    assert status == 0
+    for name, record in instructions().items():
+        assert name in out
+        assert record.page in out
+        for rule in (*record.type_rules, *record.region_rules):
+            assert rule.text in out
+    status, out, _ = inside("list", "tprelu", "--json")
+    (data,) = json.loads(out)
+    assert data["name"] == "TPRELU"
+    assert set(data["element_types"]) == set(TARGETS)
+
+
+def test_info_and_version(inside):
+    status, out, _ = inside("info", "--json")
+    assert status == 0
+    assert json.loads(out)["numpy"] == np.__version__
+    status, out, _ = inside("--version")
+    assert (status, out.split()[0]) == (0, "pto-gpu")
+
+
+def test_a_progress_bar_appears_on_a_terminal_only():
+    arguments = ["validate", "TPARTMIN", "--dtype", "i16", "--tiles", "3000", "--backend", "numpy"]
+    assert pto_gpu(*arguments).stderr == ""
+    parent, child = pty.openpty()
+    with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=child) as process:
+        out, _ = process.communicate(timeout=120)
+    assert out.startswith(b"TPARTMIN i16 16x16: equal, ")  # results do not move to the terminal
+    os.close(child)
+    shown = os.read(parent, 100_000).decode()
+    os.close(parent)
+    assert "TPARTMIN i16" in shown
+
+
+def test_a_reader_that_goes_away_is_no_traceback():
+    with subprocess.Popen([*COMMAND, "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert b"Traceback" not in process.stderr.read()
