@@ -6,7 +6,6 @@ Public names are imported at first use, so that ``pto-gpu --help`` does not wait
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -50,22 +49,21 @@ _HOME: Final = {
 _MODULE_OF: Final = {name: module for module, names in _HOME.items() for name in names}
 
 
+def _import(module: str) -> Any:
+    return importlib.import_module(f"{__name__}.{module}")
+
+
 def __getattr__(name: str) -> Any:
     module = _MODULE_OF.get(name)
     if module is not None:
-        value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
-    elif name.startswith("_") or importlib.util.find_spec(f"{__name__}.{name}") is not None:
-        # "from pto_gpu import <module>" asks here first: importing anything now would be a cycle.
+        value = getattr(_import(module), name)
+    elif name in (name.upper(), name.lower()) and name.upper() in _import("isa").instructions():
+        value = _import("intrinsics").intrinsics()[name]
+    else:  # a submodule too: the import system looks for an attribute first
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    else:
-        table = importlib.import_module(f"{__name__}.intrinsics").intrinsics()
-        if name not in table:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = table[name]
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    table = importlib.import_module(f"{__name__}.intrinsics").intrinsics()
-    return sorted([*globals(), *_MODULE_OF, *table])
+    return sorted({*globals(), *_MODULE_OF, *_import("intrinsics").intrinsics()})

@@ -120,24 +120,20 @@ def _check_tiles(instruction: Instruction, tiles: Mapping[str, TileBuf], target:
 def _check_memory(call: Call) -> None:
     instruction, tiles = call.instruction, call.tiles
     name = instruction.name
-    dsts = instruction.dsts
-    for i, operand in enumerate(dsts):
+    for operand in instruction.dsts:
         dst = tiles[operand.name]
         if not dst.writable:
             raise LayoutError(f"{name}: {operand.name} is read-only memory: allowed memory that can be written")
-        if dst.self_overlapping:
-            raise LayoutError(
-                f"{name}: elements of {operand.name} share memory (an expanded array): allowed one place each"
-            )
-        others = (*instruction.sources, *dsts[i + 1 :])
-        for other in others:
-            tile = tiles[other.name]
-            if _apart(dst, tile) or (other.role is Role.SRC and _coincide(dst, tile)):
-                continue
-            raise AddressError(
-                f"{name}: {operand.name} {_where(dst)} overlaps {other.name} {_where(tile)}: "
-                f"allowed apart{', or exactly the same tile' if other.role is Role.SRC else ''}"
-            )
+        if dst.memory.self_overlapping:
+            raise LayoutError(f"{name}: elements of {operand.name} share memory: allowed one place for each element")
+    for written, other, may_coincide in instruction.conflicts:
+        dst, tile = tiles[written], tiles[other]
+        if _apart(dst, tile) or (may_coincide and _coincide(dst, tile)):
+            continue
+        raise AddressError(
+            f"{name}: {written} {_where(dst)} overlaps {other} {_where(tile)}: "
+            f"allowed apart{', or exactly the same tile' if may_coincide else ''}"
+        )
     if call.target in instruction.manual_disjoint:
         _check_manual_disjoint(call)
 

@@ -38,6 +38,8 @@ class Options:
         threads: int | None = None,
     ) -> Options:
         """These options with the given ones replaced; raises for a word that is not allowed."""
+        if target is None and backend is None and numerics is None and undefined is None and threads is None:
+            return self
         changes: dict[str, Any] = {}
         if target is not None:
             changes["target"] = resolve_target(target)
@@ -51,7 +53,7 @@ class Options:
             changes["threads"] = count(threads, "threads")
             if changes["threads"] < 1:
                 raise ConstraintError(f"threads={threads} is out of range: allowed 1 or more")
-        return dataclasses.replace(self, **changes) if changes else self
+        return dataclasses.replace(self, **changes)
 
 
 def _word(name: str, seen: Any, allowed: tuple[str, ...]) -> str:

@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 
 
 class Memory(NamedTuple):
-    """Where a batch lies: address of element [0, 0, 0], strides in elements, byte span it can touch."""
+    """Where a batch lies: address of element [0, 0, 0], strides in elements, byte span it can touch.
+
+    ``self_overlapping``: two elements can share memory (an expanded or sliding-window array).
+    """
 
     address: int
     strides: tuple[int, int, int]
     low: int
     high: int
+    self_overlapping: bool
 
 
 class TileBuf:
@@ -175,20 +179,6 @@ class TileBuf:
         data = self.data
         return not isinstance(data, np.ndarray) or data.flags.writeable
 
-    @property
-    def self_overlapping(self) -> bool:
-        """Whether two elements can share memory (an expanded or sliding-window array)."""
-        data = self.data
-        if 0 in data.shape:
-            return False  # NumPy gives an empty array strides of 0
-        reach = 1
-        steps = sorted((abs(s), n) for s, n in zip(self.memory.strides, data.shape, strict=True) if n > 1)
-        for step, extent in steps:
-            if step < reach:
-                return True
-            reach += step * (extent - 1)
-        return False
-
     def __repr__(self) -> str:
         def show(n: Any) -> str:
             return str(n) if isinstance(n, int) else "per tile"
@@ -257,4 +247,15 @@ def _memory_of(data: Any) -> Memory:
         low = address + sum(r for r in reach if r < 0)
         high = address + sum(r for r in reach if r > 0) + size
     step_tile, step_row, step_col = strides
-    return Memory(address, (step_tile, step_row, step_col), low, high)
+    return Memory(address, (step_tile, step_row, step_col), low, high, _overlaps_itself(strides, data.shape))
+
+
+def _overlaps_itself(strides: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    if 0 in shape:
+        return False  # NumPy gives an empty array strides of 0
+    reach = 1
+    for step, extent in sorted((abs(s), n) for s, n in zip(strides, shape, strict=True) if n > 1):
+        if step < reach:
+            return True
+        reach += step * (extent - 1)
+    return False

@@ -199,12 +199,12 @@ class TileBufType:
                 f"{'row' if field == 'cols' else 'column'}: allowed multiples of {BLOCK_BYTES} bytes"
             )
 
-    @property
+    @cached_property
     def element(self) -> ElementType:
         """The element type."""
         return ELEMENT_TYPES[self.dtype]
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes of one tile's storage (capacity, not valid region)."""
         return self.rows * self.cols * self.element.itemsize

@@ -1,0 +1,57 @@
+"""Kernels compiled once and kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba import njit, types
+
+from pto_gpu.types import ElementType
+
+#: Serial machine code: threads are ours (see :mod:`.pool`), since Numba's threading layers abort in a forked process
+#: or when two threads enter at once.
+_OPTIONS = {"nogil": True, "boundscheck": False, "error_model": "numpy"}
+
+_lock = threading.Lock()
+
+
+def _stamp() -> int:
+    """A number that changes whenever a source of this package does."""
+    digest = hashlib.sha256()
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    return int.from_bytes(digest.digest()[:6], "big")
+
+
+def kernel(function: Callable[..., None]) -> Any:
+    """Make ``function(stamp, tag, begin, end, ...)`` a Numba kernel that is cached on disk where that is possible."""
+    try:
+        return njit(cache=True, **_OPTIONS)(function)
+    except RuntimeError:  # neither the installation nor a cache folder of the user can be written
+        return njit(**_OPTIONS)(function)
+
+
+@cache
+def tag_of(element: ElementType) -> Any:
+    """The integer type that holds the bits of ``element``."""
+    return {8: numba.int8, 16: numba.int16, 32: numba.int32}[element.bits]
+
+
+@cache
+def compiled(function: Any, element: ElementType, addresses: int) -> Callable[..., None]:
+    """The machine code of a kernel for one element width: called as ``f(0, None, begin, end, *addresses)``.
+
+    The source stamp is a part of the signature, and so of the key of Numba's cache, which by itself would not notice
+    that a function called by the kernel, in another file, has changed.
+    """
+    signature = (types.literal(_stamp()), types.NumberClass(tag_of(element)), *[types.int64] * (2 + addresses))
+    with _lock:
+        function.compile(signature)
+    code: Callable[..., None] = function.get_overload(signature)
+    return code

@@ -1,0 +1,287 @@
+"""SIMD building blocks for Numba: rows of order keys, choices and products, 32 bytes at a time.
+
+LLVM does not reliably vectorise rows of 3 to 40 elements, which is what tiles have, so they are written as LLVM
+vectors here: a row is a ladder of blocks of 32, 16, 8, 4, 2 and 1 bytes that ends exactly where the row does.
+
+A *tag* is ``numba.int8``, ``int16`` or ``int32``: bit patterns, whatever the element type. An *order* is a tuple of
+the fields of :class:`~pto_gpu.backends.cpu.ordering.Ordering`. Addresses and byte counts are int64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+_FLOATS = {16: ir.HalfType(), 32: ir.FloatType()}
+
+
+def _vector(width: int, nbytes: int) -> ir.VectorType:
+    """The LLVM type of ``nbytes`` bytes of ``width``-bit elements."""
+    return ir.VectorType(ir.IntType(width), nbytes * 8 // width)
+
+
+def _splat(builder: ir.IRBuilder, scalar: Any, like: ir.VectorType) -> Any:
+    """The int64 ``scalar`` in every lane."""
+    undefined = ir.Constant(like, ir.Undefined)
+    single = builder.insert_element(undefined, builder.trunc(scalar, like.element), ir.Constant(ir.IntType(32), 0))
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), like.count), [0] * like.count)
+    return builder.shuffle_vector(single, undefined, zeros)
+
+
+def _constant(like: ir.VectorType, value: int) -> ir.Constant:
+    return ir.Constant(like, [value] * like.count)
+
+
+def _load(builder: ir.IRBuilder, address: Any, vector: ir.VectorType, width: int) -> Any:
+    value = builder.load(builder.inttoptr(address, vector.as_pointer()))
+    value.align = width // 8  # tiles are aligned to their elements and no further
+    return value
+
+
+def _store(builder: ir.IRBuilder, value: Any, address: Any, width: int) -> None:
+    builder.store(value, builder.inttoptr(address, value.type.as_pointer())).align = width // 8
+
+
+def _key(builder: ir.IRBuilder, bits: Any, order: Sequence[Any], nan_key: Any) -> Any:
+    """Integers whose signed order is the order that the rule set asks for (see :mod:`.ordering`)."""
+    bias, flip, infinity, fold = (_splat(builder, x, bits.type) for x in order[:4])
+    width = bits.type.element.width
+    magnitude = _constant(bits.type, (1 << (width - 1)) - 1)
+    biased = builder.xor(bits, bias)
+    sign = builder.ashr(biased, _constant(bits.type, width - 1))
+    key = builder.xor(biased, builder.and_(sign, flip))
+    key = builder.select(builder.icmp_signed("==", key, _constant(bits.type, -1)), fold, key)
+    is_nan = builder.icmp_signed(">", builder.and_(bits, magnitude), infinity)
+    return builder.select(is_nan, _splat(builder, nan_key, bits.type), key)
+
+
+def _unpack(builder: ir.IRBuilder, order: Any) -> list[Any]:
+    return [builder.extract_value(order, i) for i in range(order.type.count)]
+
+
+def _width(tag: Any) -> int:
+    return int(tag.instance_type.bitwidth)
+
+
+def _ladder(builder: ir.IRBuilder, width: int, nbytes: Any, block: Callable[[Any, int], None]) -> None:
+    """Call ``block(offset, size)`` so that blocks of falling size cover ``nbytes`` bytes exactly."""
+
+    def number(value: int) -> ir.Constant:
+        return ir.Constant(nbytes.type, value)
+
+    with cgutils.for_range(builder, builder.lshr(nbytes, number(5))) as loop:
+        block(builder.shl(loop.index, number(5)), 32)
+    for size in (16, 8, 4, 2, 1):
+        if size * 8 >= width:
+            with builder.if_then(builder.icmp_signed("!=", builder.and_(nbytes, number(size)), number(0))):
+                block(builder.and_(nbytes, number(-2 * size)), size)
+
+
+def _resize(builder: ir.IRBuilder, value: Any, vector: ir.VectorType) -> Any:
+    """The low lanes of ``value``, in a vector of another length; lanes that are added are arbitrary.
+
+    Short blocks are computed in whole vectors: their parameters are then splat once, and not for each length.
+    """
+    if value.type == vector:
+        return value
+    lanes = ir.Constant(
+        ir.VectorType(ir.IntType(32), vector.count), [n % value.type.count for n in range(vector.count)]
+    )
+    return builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), lanes)
+
+
+def _row(operands: int, compute: Callable[..., tuple[Any, ...]]) -> Callable[..., Any]:
+    """What emits a row operation on ``operands`` addresses by ``compute(builder, vector, load, *rest)``.
+
+    The arguments are tag, addresses (destinations first), byte count and ``rest``; ``load(n)`` reads operand n.
+    """
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[Any]) -> Any:
+        width = _width(signature.args[0])
+        whole = _vector(width, 32)
+        addresses, nbytes, extra = args[1 : 1 + operands], args[1 + operands], args[2 + operands :]
+
+        def block(offset: Any, size: int) -> None:
+            narrow = _vector(width, size)
+            places = [builder.add(address, offset) for address in addresses]
+
+            def load(operand: int) -> Any:
+                return _resize(builder, _load(builder, places[operand], narrow, width), whole)
+
+            results = compute(builder, whole, load, *extra)
+            for place, result in zip(places, results, strict=False):
+                _store(builder, _resize(builder, result, narrow), place, width)
+
+        _ladder(builder, width, nbytes, block)
+        return context.get_dummy_value()
+
+    return emit
+
+
+def _chosen(builder: ir.IRBuilder, vector: ir.VectorType, load: Callable[[int], Any], order: Any) -> tuple[Any, ...]:
+    params = _unpack(builder, order)
+    a, b = load(1), load(2)
+    key_a, key_b = _key(builder, a, params, params[4]), _key(builder, b, params, params[5])
+    less = builder.icmp_signed("<", key_b, key_a)
+    is_nan = builder.icmp_signed("==", builder.select(less, key_b, key_a), _splat(builder, params[6], vector))
+    return (builder.select(is_nan, _splat(builder, params[7], vector), builder.select(less, b, a)),)
+
+
+def _chosen_pair(
+    builder: ir.IRBuilder, vector: ir.VectorType, load: Callable[[int], Any], order: Any
+) -> tuple[Any, ...]:
+    params = _unpack(builder, order)
+    a, b, i, j = (load(n) for n in (2, 3, 4, 5))
+    key_a, key_b = _key(builder, a, params, params[4]), _key(builder, b, params, params[5])
+    lax = builder.icmp_signed("==", _splat(builder, params[8], vector), _constant(vector, 0))
+    tie = builder.and_(builder.icmp_signed("==", key_a, key_b), lax)
+    first = builder.or_(builder.icmp_signed("<", key_a, key_b), tie)
+    return builder.select(first, a, b), builder.select(first, i, j)
+
+
+def _prelu(
+    builder: ir.IRBuilder, bits: ir.VectorType, load: Callable[[int], Any], keep_zero: Any, nan: Any
+) -> tuple[Any, ...]:
+    vector = isinstance(bits, ir.VectorType)
+    narrow_element = _FLOATS[(bits.element if vector else bits).width]
+    narrow, wide = (ir.VectorType(t, bits.count) if vector else t for t in (narrow_element, ir.FloatType()))
+
+    def number(value: Any) -> Any:  # the product of two halves is exact in a float, so one rounding is left
+        value = builder.bitcast(value, narrow)
+        return value if narrow == wide else builder.fpext(value, wide)
+
+    x_bits = load(1)
+    x = number(x_bits)
+    product = builder.fmul(x, number(load(2)))
+    rounded = product if narrow == wide else builder.fptrunc(product, narrow)
+    is_nan = builder.fcmp_unordered("uno", product, product)
+    product_bits = builder.select(is_nan, _splat(builder, nan, bits), builder.bitcast(rounded, bits))
+    zero = ir.Constant(wide, [0.0] * wide.count)
+    keep = builder.icmp_signed("!=", _splat(builder, keep_zero, bits), _constant(bits, 0))
+    kept = builder.or_(builder.fcmp_ordered(">", x, zero), builder.and_(builder.fcmp_ordered("==", x, zero), keep))
+    return (builder.select(kept, x_bits, product_bits),)
+
+
+@intrinsic
+def copy_row(_: Any, tag: Any, dst: Any, src: Any, nbytes: Any) -> Any:
+    """Copy bit for bit."""
+    return types.void(tag, dst, src, nbytes), _row(2, lambda builder, vector, load: (load(1),))
+
+
+@intrinsic
+def zero_row(_: Any, tag: Any, dst: Any, nbytes: Any) -> Any:
+    """Write zero bits."""
+    return types.void(tag, dst, nbytes), _row(1, lambda builder, vector, load: (_constant(vector, 0),))
+
+
+@intrinsic
+def choose_row(_: Any, tag: Any, dst: Any, src0: Any, src1: Any, nbytes: Any, order: Any) -> Any:
+    """``dst = src1 if key(src1) < key(src0) else src0``; ``nan_bits`` where the lesser key is ``nan_key``."""
+    return types.void(tag, dst, src0, src1, nbytes, order), _row(3, _chosen)
+
+
+@intrinsic
+def choose_pair_row(
+    _: Any, tag: Any, val: Any, idx: Any, val0: Any, val1: Any, idx0: Any, idx1: Any, nbytes: Any, order: Any
+) -> Any:
+    """Value and index of src0 where ``key(val0) <= key(val1)`` (``<`` if the order is strict), else of src1."""
+    return types.void(tag, val, idx, val0, val1, idx0, idx1, nbytes, order), _row(6, _chosen_pair)
+
+
+@intrinsic
+def prelu_row(_: Any, tag: Any, dst: Any, src: Any, slope: Any, nbytes: Any, keep_zero: Any, nan: Any) -> Any:
+    """``x > 0 ? x : x * slope`` (``x >= 0`` with ``keep_zero``), the product rounded once, its NaN the bits ``nan``."""
+    return types.void(tag, dst, src, slope, nbytes, keep_zero, nan), _row(3, _prelu)
+
+
+@intrinsic
+def least_key(_: Any, tag: Any, src: Any, elements: Any, order: Any) -> Any:
+    """The least key of ``elements`` packed elements, as int64. Whole blocks of 32 bytes are read."""
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[Any]) -> Any:
+        width = _width(tag)
+        vector = _vector(width, 32)
+        neutral = _constant(vector, (1 << (width - 1)) - 1)
+        params = _unpack(builder, args[3])
+        least = cgutils.alloca_once_value(builder, neutral)
+        lane = ir.Constant(vector, list(range(vector.count)))
+        per_block = ir.Constant(args[2].type, vector.count)
+        blocks = builder.udiv(builder.add(args[2], ir.Constant(args[2].type, vector.count - 1)), per_block)
+        with cgutils.for_range(builder, blocks) as loop:
+            place = builder.add(args[1], builder.mul(loop.index, ir.Constant(args[1].type, 32)))
+            keys = _key(builder, _load(builder, place, vector, width), params, params[4])
+            left = builder.sub(args[2], builder.mul(loop.index, per_block))
+            whole = builder.icmp_signed(">=", left, per_block)
+            left = builder.select(whole, per_block, left)  # so that it fits a lane
+            keys = builder.select(builder.icmp_signed("<", lane, _splat(builder, left, vector)), keys, neutral)
+            seen = builder.load(least)
+            builder.store(builder.select(builder.icmp_signed("<", keys, seen), keys, seen), least)
+        reduce_type = ir.FunctionType(ir.IntType(width), [vector])
+        name = f"llvm.vector.reduce.smin.v{vector.count}i{width}"
+        result = builder.call(builder.module.declare_intrinsic(name, (), reduce_type), [builder.load(least)])
+        return builder.sext(result, ir.IntType(64))
+
+    return types.int64(tag, src, elements, order), emit
+
+
+@intrinsic
+def scalar_key(_: Any, tag: Any, address: Any, order: Any) -> Any:
+    """The order key of one element, as int64."""
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[Any]) -> Any:
+        width = _width(tag)
+        params = _unpack(builder, args[2])
+        key = _key(builder, _load(builder, args[1], _vector(width, width // 8), width), params, params[4])
+        return builder.sext(builder.extract_element(key, ir.Constant(ir.IntType(32), 0)), ir.IntType(64))
+
+    return types.int64(tag, address, order), emit
+
+
+@intrinsic
+def load_int64(_: Any, address: Any) -> Any:
+    """The int64 at ``address``."""
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[Any]) -> Any:
+        return builder.load(builder.inttoptr(args[0], ir.IntType(64).as_pointer()))
+
+    return types.int64(types.int64), emit
+
+
+@intrinsic
+def load_int32(_: Any, address: Any) -> Any:
+    """The int32 at ``address``, as int64."""
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[Any]) -> Any:
+        value = builder.load(builder.inttoptr(args[0], ir.IntType(32).as_pointer()))
+        return builder.sext(value, ir.IntType(64))
+
+    return types.int64(types.int64), emit
+
+
+@intrinsic
+def store_bits(_: Any, tag: Any, address: Any, value: Any) -> Any:
+    """Store the low bits of the int64 ``value`` as one element."""
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[Any]) -> Any:
+        width = _width(tag)
+        builder.store(
+            builder.trunc(args[2], ir.IntType(width)), builder.inttoptr(args[1], ir.IntType(width).as_pointer())
+        )
+        return context.get_dummy_value()
+
+    return types.void(tag, address, value), emit
+
+
+@intrinsic
+def size_of(_: Any, tag: Any) -> Any:
+    """Bytes of one element."""
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[Any]) -> Any:
+        return ir.Constant(ir.IntType(64), _width(tag) // 8)
+
+    return types.int64(tag), emit

@@ -1,0 +1,58 @@
+"""Two sources, each defined on a part of dst: TPARTMIN and its kin."""
+
+from __future__ import annotations
+
+from numba import njit
+
+from pto_gpu.backends.cpu import ordering
+from pto_gpu.backends.cpu.compile import kernel
+from pto_gpu.backends.cpu.lanes import choose_row, size_of
+from pto_gpu.backends.cpu.rows import parameters, place, take_rest
+from pto_gpu.numerics import Numerics
+from pto_gpu.types import ElementType
+
+
+@njit(nogil=True)
+def choose_rect(tag, size, dst, src0, src1, rows, cols, order):
+    """Combine ``rows x cols`` elements of both sources."""
+    if dst[2] == size and src0[2] == size and src1[2] == size:
+        width = cols * size
+        if dst[1] == width and src0[1] == width and src1[1] == width:  # the rows lie end to end
+            width *= rows
+            rows = min(rows, 1)
+        for i in range(rows):
+            choose_row(tag, dst[0] + i * dst[1], src0[0] + i * src0[1], src1[0] + i * src1[1], width, order)
+    else:
+        for i in range(rows):
+            for j in range(cols):
+                choose_row(
+                    tag,
+                    dst[0] + i * dst[1] + j * dst[2],
+                    src0[0] + i * src0[1] + j * src0[2],
+                    src1[0] + i * src1[1] + j * src1[2],
+                    size,
+                    order,
+                )
+
+
+@kernel
+def choose(stamp, tag, begin, end, dst, src0, src1, params):
+    """Tiles ``begin .. end``: choose where both sources are valid, take the rest from the one that is."""
+    order = parameters(params)
+    size = size_of(tag)
+    for tile in range(begin, end):
+        to, rows, cols = place(dst, tile)
+        a, rows0, cols0 = place(src0, tile)
+        b, rows1, cols1 = place(src1, tile)
+        rows0, cols0, rows1, cols1 = min(rows, rows0), min(cols, cols0), min(rows, rows1), min(cols, cols1)
+        choose_rect(tag, size, to, a, b, min(rows0, rows1), min(cols0, cols1), order)
+        take_rest(tag, size, to, rows, cols, a, rows0, cols0, b, rows1, cols1)
+
+
+def minimum(element: ElementType, rules: Numerics) -> tuple[int, ...]:
+    """The parameters of ``choose`` for TPARTMIN."""
+    return ordering.for_minimum(element, rules)
+
+
+#: combine -> kernel, and what makes its parameters
+COMBINES = {"min": (choose, minimum)}

@@ -1,0 +1,74 @@
+"""A row folded to one element: TROWMIN and its kin."""
+
+from __future__ import annotations
+
+from numba import njit
+
+from pto_gpu.backends.cpu import ordering
+from pto_gpu.backends.cpu.compile import kernel
+from pto_gpu.backends.cpu.lanes import copy_row, least_key, scalar_key, size_of, store_bits
+from pto_gpu.backends.cpu.rows import parameters, place
+from pto_gpu.numerics import Numerics
+from pto_gpu.types import ElementType
+
+
+@njit(nogil=True)
+def least_of_row(tag, size, address, step, cols, order):
+    """The least key of a row. A packed row is a multiple of 32 bytes long, so whole blocks of it can be read."""
+    if step == size:
+        return least_key(tag, address, cols, order)
+    least = scalar_key(tag, address, order)
+    for j in range(1, cols):
+        least = min(least, scalar_key(tag, address + j * step, order))
+    return least
+
+
+@njit(nogil=True)
+def bits_of_key(size, key, order):
+    """The element that has ``key``; the canonical one for the key of NaN."""
+    bias, flip, nan_key, nan_bits = order[0], order[1], order[6], order[7]
+    if key == nan_key:
+        return nan_bits
+    return (key ^ ((key >> (8 * size - 1)) & flip)) ^ bias
+
+
+@njit(nogil=True)
+def first_zero(tag, address, step, cols, order):
+    """Where the first zero of either sign stands in a row that has one."""
+    for j in range(cols):
+        if scalar_key(tag, address + j * step, order) == 0:
+            return address + j * step
+    return address
+
+
+@kernel
+def fold(stamp, tag, begin, end, dst, src, params):
+    """Tiles ``begin .. end``: one element for each valid row, to column 0 of dst."""
+    order = parameters(params)
+    size = size_of(tag)
+    nan = order[4]
+    for tile in range(begin, end):
+        to, rows, _ = place(dst, tile)
+        row, _, cols = place(src, tile)
+        address, step = row[0], row[2]
+        for i in range(rows):
+            at = to[0] + i * to[1]
+            least = least_of_row(tag, size, address, step, cols, order)
+            if order[9] == 0:
+                store_bits(tag, at, bits_of_key(size, least, order))
+            elif scalar_key(tag, address, order) == nan:  # compare-and-select never leaves a NaN in front
+                copy_row(tag, at, address, size)
+            elif least == 0:
+                copy_row(tag, at, first_zero(tag, address, step, cols, order), size)
+            else:
+                store_bits(tag, at, bits_of_key(size, least, order))
+            address += row[1]
+
+
+def minimum(element: ElementType, rules: Numerics) -> tuple[int, ...]:
+    """The parameters of ``fold`` for TROWMIN."""
+    return ordering.for_fold(element, rules)
+
+
+#: combine -> kernel, and what makes its parameters
+COMBINES = {"min": (fold, minimum)}

@@ -1,0 +1,125 @@
+"""Where a tile lies, and rectangles of elements that are copied or cleared."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from pto_gpu.backends.cpu.lanes import copy_row, load_int32, load_int64, zero_row
+from pto_gpu.tilebuf import TileBuf
+
+
+class Descriptor(NamedTuple):
+    """Where a batch lies: an int64 array that a kernel reads, and what must stay alive for it.
+
+    Fields: address, bytes to the next tile, row and column; address of the valid rows and bytes to the next
+    tile's; the same for valid columns.
+    """
+
+    fields: np.ndarray[Any, np.dtype[np.int64]]
+    address: int
+    keep: tuple[Any, ...]
+
+
+def describe(tile: TileBuf, transposed: bool = False) -> Descriptor:
+    """The descriptor of ``tile``, kept with it; ``transposed`` swaps rows and columns."""
+    memory = tile.memory  # first: a rebound Unified Buffer tile drops what was kept
+    kept: dict[bool, Descriptor] | None = tile._backend_cache
+    if kept is None:
+        kept = tile._backend_cache = {}
+    found = kept.get(transposed)
+    if found is None:
+        size = tile.type.element.itemsize
+        to_tile, *steps = (step * size for step in memory.strides)
+        counts = [_count_address(n) for n in tile.region]
+        if transposed:
+            steps.reverse()
+            counts.reverse()
+        (rows, rows_step, keep_rows), (cols, cols_step, keep_cols) = counts
+        fields = np.array([memory.address, to_tile, *steps, rows, rows_step, cols, cols_step], np.int64)
+        found = kept[transposed] = Descriptor(fields, fields.ctypes.data, (keep_rows, keep_cols))
+    return found
+
+
+def _count_address(counts: Any) -> tuple[int, int, Any]:
+    """Address of a tile's count, bytes to that of the next tile, and the array that holds it."""
+    if isinstance(counts, int):
+        held = np.array([counts], np.int32)
+        return held.ctypes.data, 0, held
+    held = np.ascontiguousarray(counts)
+    return held.ctypes.data, held.itemsize, held
+
+
+@njit(nogil=True)
+def place(descriptor, tile):
+    """One tile: (address, row step, column step) in bytes, which loops call an operand; valid rows; valid columns."""
+    address = load_int64(descriptor) + tile * load_int64(descriptor + 8)
+    rows = load_int32(load_int64(descriptor + 32) + tile * load_int64(descriptor + 40))
+    cols = load_int32(load_int64(descriptor + 48) + tile * load_int64(descriptor + 56))
+    return (address, load_int64(descriptor + 16), load_int64(descriptor + 24)), rows, cols
+
+
+@njit(nogil=True)
+def parameters(address):
+    """The ten fields of an Ordering."""
+    return (
+        load_int64(address),
+        load_int64(address + 8),
+        load_int64(address + 16),
+        load_int64(address + 24),
+        load_int64(address + 32),
+        load_int64(address + 40),
+        load_int64(address + 48),
+        load_int64(address + 56),
+        load_int64(address + 64),
+        load_int64(address + 72),
+    )
+
+
+@njit(nogil=True)
+def offset(operand, row, col):
+    """The operand that starts at element (row, col) of ``operand``."""
+    return operand[0] + row * operand[1] + col * operand[2], operand[1], operand[2]
+
+
+@njit(nogil=True)
+def copy_rect(tag, size, dst, src, rows, cols):
+    """Copy ``rows x cols`` elements of ``size`` bytes."""
+    if dst[2] == size and src[2] == size:
+        for i in range(rows):
+            copy_row(tag, dst[0] + i * dst[1], src[0] + i * src[1], cols * size)
+    else:
+        for i in range(rows):
+            for j in range(cols):
+                copy_row(tag, dst[0] + i * dst[1] + j * dst[2], src[0] + i * src[1] + j * src[2], size)
+
+
+@njit(nogil=True)
+def zero_rect(tag, size, dst, rows, cols):
+    """Clear ``rows x cols`` elements of ``size`` bytes."""
+    for i in range(rows):
+        if dst[2] == size:
+            zero_row(tag, dst[0] + i * dst[1], cols * size)
+        else:
+            for j in range(cols):
+                zero_row(tag, dst[0] + i * dst[1] + j * dst[2], size)
+
+
+@njit(nogil=True)
+def take_rest(tag, size, dst, rows, cols, src0, rows0, cols0, src1, rows1, cols1):
+    """Copy what only one source defines and clear what none does, right of and below what both define.
+
+    The sources' valid counts must not exceed those of dst.
+    """
+    both_rows, both_cols = min(rows0, rows1), min(cols0, cols1)
+    wide, wide_cols = (src0, cols0) if cols0 > cols1 else (src1, cols1)
+    right = wide_cols - both_cols
+    copy_rect(tag, size, offset(dst, 0, both_cols), offset(wide, 0, both_cols), both_rows, right)
+    zero_rect(tag, size, offset(dst, 0, wide_cols), both_rows, cols - wide_cols)
+    tall, tall_rows, tall_cols = (src0, rows0, cols0) if rows0 > rows1 else (src1, rows1, cols1)
+    below = tall_rows - both_rows
+    copy_rect(tag, size, offset(dst, both_rows, 0), offset(tall, both_rows, 0), below, tall_cols)
+    zero_rect(tag, size, offset(dst, both_rows, tall_cols), below, cols - tall_cols)
+    zero_rect(tag, size, offset(dst, tall_rows, 0), rows - tall_rows, cols)
