@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 from conftest import Backend
 from rig import Case, Slab, assert_same, cases, draw_bits, expected, legal_regions, rules_of, types_for
-from special_values import width
 
 import pto_gpu as pto
 
 
 def _pairings(case: Case) -> list[dict[str, str]]:
-    """Every way to put each destination onto a source of the same width, or onto none."""
-    choices = [[None, *(s for s in case.sources if width(case.dtype(s)) == width(case.dtype(d)))] for d in case.dsts]
+    """Every way to put each destination onto a source of its kind, or onto none."""
+    choices = [[None, *(s for s in case.sources if case.kind(s) is case.kind(d))] for d in case.dsts]
     pairings = [
         {d: s for d, s in zip(case.dsts, picked, strict=True) if s is not None}
         for picked in itertools.product(*choices)
@@ -25,7 +24,6 @@ def _pairings(case: Case) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("case", cases("a5"))
 def test_destination_is_a_source(case: Case, backend: Backend, rng: np.random.Generator) -> None:
-    """Also dst_val on an index and dst_idx on a value: all of a call's inputs are read before they are lost."""
     for pairing in _pairings(case):
         types = types_for(case, 8, 32)
         if case.record.name == "TROWMIN":
@@ -43,6 +41,21 @@ def test_destination_is_a_source(case: Case, backend: Backend, rng: np.random.Ge
             want = slabs[n].before.copy()
             slabs[n].inside(want)[...] = wanted[n]
             assert_same(slabs[n].after(), want, f"{case.record.name} {n} with {pairing}")
+
+
+@pytest.mark.parametrize(("dst", "src"), [("dst_val", "src0_idx"), ("dst_idx", "src1_val")])
+def test_value_in_the_place_of_an_index_is_refused(dst: str, src: str, backend: Backend) -> None:
+    """Not the same tile, though of the same size: each is read after the other is written."""
+    val, idx = pto.TileBufType("f32", 4, 8), pto.TileBufType("i32", 4, 8)
+    slabs = {n: Slab(idx if "idx" in n else val, np.ones((2, 4, 8), np.uint32), backend.device) for n in _ARGMIN}
+    slabs[dst] = slabs[src]
+    tiles = {n: slab.tiles(4, 8, idx if "idx" in n else val) for n, slab in slabs.items()}
+    with pytest.raises(pto.AddressError, match=rf"TPARTARGMIN: {dst} .*overlaps {src} "):
+        pto.TPARTARGMIN(**tiles, backend=backend.name)
+    assert_same(slabs[src].after(), slabs[src].before, src)
+
+
+_ARGMIN = ("dst_val", "src0_val", "src1_val", "dst_idx", "src0_idx", "src1_idx")
 
 
 @pytest.mark.parametrize("case", cases("a5"))

@@ -150,7 +150,7 @@ class Instruction:
         """Each dst with every other operand that is read or written, and whether both may be the same tile."""
         pairs = []
         for i, dst in enumerate(self.dsts):
-            pairs += [(dst.name, source.name, True) for source in self.sources]
+            pairs += [(dst.name, source.name, source.kind is dst.kind) for source in self.sources]
             pairs += [(dst.name, other.name, False) for other in self.dsts[i + 1 :]]
         return tuple(pairs)
 
