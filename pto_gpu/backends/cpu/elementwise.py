@@ -14,19 +14,17 @@ from pto_gpu.types import ElementType
 @njit(nogil=True)
 def prelu_rect(tag, size, dst, src, slope, rows, cols, keep_zero, nan):
     """``rows x cols`` elements."""
-    if dst[2] == size and src[2] == size and slope[2] == size:
-        width = cols * size
-        if dst[1] == width and src[1] == width and slope[1] == width:  # the rows lie end to end
-            width *= rows
-            rows = min(rows, 1)
-        for i in range(rows):
-            prelu_row(tag, dst[0] + i * dst[1], src[0] + i * src[1], slope[0] + i * slope[1], width, keep_zero, nan)
-    else:
-        for i in range(rows):
-            for j in range(cols):
-                at = dst[0] + i * dst[1] + j * dst[2]
-                x, s = src[0] + i * src[1] + j * src[2], slope[0] + i * slope[1] + j * slope[2]
-                prelu_row(tag, at, x, s, size, keep_zero, nan)
+    packed = dst[2] == size and src[2] == size and slope[2] == size
+    width = cols * size
+    if packed and dst[1] == width and src[1] == width and slope[1] == width:  # the rows lie end to end
+        width *= rows
+        rows = min(rows, 1)
+    # One place for the row, since its code is large: elements that lie apart are rows of one element.
+    pieces, length = (1, width) if packed else (cols, size)
+    for i in range(rows):
+        to, x, s = dst[0] + i * dst[1], src[0] + i * src[1], slope[0] + i * slope[1]
+        for j in range(pieces):
+            prelu_row(tag, to + j * dst[2], x + j * src[2], s + j * slope[2], length, keep_zero, nan)
 
 
 @kernel

@@ -168,15 +168,31 @@ def _prelu(
 
 
 @intrinsic
-def copy_row(_: Any, tag: Any, dst: Any, src: Any, nbytes: Any) -> Any:
-    """Copy bit for bit."""
-    return types.void(tag, dst, src, nbytes), _row(2, lambda builder, vector, load: (load(1),))
+def copy_bytes(_: Any, dst: Any, src: Any, nbytes: Any) -> Any:
+    """Copy bit for bit; both may be the same place."""
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[Any]) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        to, source = (builder.inttoptr(address, byte) for address in args[:2])
+        move = builder.module.declare_intrinsic("llvm.memmove", [byte, byte, ir.IntType(64)])
+        builder.call(move, [to, source, args[2], ir.Constant(ir.IntType(1), 0)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), emit
 
 
 @intrinsic
-def zero_row(_: Any, tag: Any, dst: Any, nbytes: Any) -> Any:
+def zero_bytes(_: Any, dst: Any, nbytes: Any) -> Any:
     """Write zero bits."""
-    return types.void(tag, dst, nbytes), _row(1, lambda builder, vector, load: (_constant(vector, 0),))
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[Any]) -> Any:
+        byte = ir.IntType(8)
+        fill = builder.module.declare_intrinsic("llvm.memset", [byte.as_pointer(), ir.IntType(64)])
+        to = builder.inttoptr(args[0], byte.as_pointer())
+        builder.call(fill, [to, ir.Constant(byte, 0), args[1], ir.Constant(ir.IntType(1), 0)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), emit
 
 
 @intrinsic

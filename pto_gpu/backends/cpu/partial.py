@@ -15,24 +15,17 @@ from pto_gpu.types import ElementType
 @njit(nogil=True)
 def choose_rect(tag, size, dst, src0, src1, rows, cols, order):
     """Combine ``rows x cols`` elements of both sources."""
-    if dst[2] == size and src0[2] == size and src1[2] == size:
-        width = cols * size
-        if dst[1] == width and src0[1] == width and src1[1] == width:  # the rows lie end to end
-            width *= rows
-            rows = min(rows, 1)
-        for i in range(rows):
-            choose_row(tag, dst[0] + i * dst[1], src0[0] + i * src0[1], src1[0] + i * src1[1], width, order)
-    else:
-        for i in range(rows):
-            for j in range(cols):
-                choose_row(
-                    tag,
-                    dst[0] + i * dst[1] + j * dst[2],
-                    src0[0] + i * src0[1] + j * src0[2],
-                    src1[0] + i * src1[1] + j * src1[2],
-                    size,
-                    order,
-                )
+    packed = dst[2] == size and src0[2] == size and src1[2] == size
+    width = cols * size
+    if packed and dst[1] == width and src0[1] == width and src1[1] == width:  # the rows lie end to end
+        width *= rows
+        rows = min(rows, 1)
+    # One place for the row, since its code is large: elements that lie apart are rows of one element.
+    pieces, length = (1, width) if packed else (cols, size)
+    for i in range(rows):
+        to, a, b = dst[0] + i * dst[1], src0[0] + i * src0[1], src1[0] + i * src1[1]
+        for j in range(pieces):
+            choose_row(tag, to + j * dst[2], a + j * src0[2], b + j * src1[2], length, order)
 
 
 @kernel
@@ -46,7 +39,7 @@ def choose(stamp, tag, begin, end, dst, src0, src1, params):
         b, rows1, cols1 = place(src1, tile)
         rows0, cols0, rows1, cols1 = min(rows, rows0), min(cols, cols0), min(rows, rows1), min(cols, cols1)
         choose_rect(tag, size, to, a, b, min(rows0, rows1), min(cols0, cols1), order)
-        take_rest(tag, size, to, rows, cols, a, rows0, cols0, b, rows1, cols1)
+        take_rest(size, to, rows, cols, a, rows0, cols0, b, rows1, cols1)
 
 
 def minimum(element: ElementType, rules: Numerics) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from numba import njit
 from pto_gpu.backends.cpu import ordering
 from pto_gpu.backends.cpu.compile import kernel
 from pto_gpu.backends.cpu.lanes import choose_pair_row, size_of
-from pto_gpu.backends.cpu.rows import parameters, place, take_rest
+from pto_gpu.backends.cpu.rows import offset, parameters, place, take_rest
 from pto_gpu.numerics import Numerics
 from pto_gpu.types import ElementType
 
@@ -15,33 +15,26 @@ from pto_gpu.types import ElementType
 @njit(nogil=True)
 def choose_pair_rect(tag, size, val, val0, val1, idx, idx0, idx1, rows, cols, order):
     """Combine ``rows x cols`` elements of both pairs."""
-    packed = val[2] == size and val0[2] == size and val1[2] == size
-    if packed and idx[2] == size and idx0[2] == size and idx1[2] == size:
-        width = cols * size
-        values_joined = val[1] == width and val0[1] == width and val1[1] == width
-        if values_joined and idx[1] == width and idx0[1] == width and idx1[1] == width:
-            width *= rows
-            rows = min(rows, 1)
-        for i in range(rows):
+    width = cols * size
+    packed = joined = True
+    for operand in (val, val0, val1, idx, idx0, idx1):
+        packed = packed and operand[2] == size
+        joined = joined and operand[1] == width
+    if packed and joined:  # the rows lie end to end
+        width *= rows
+        rows = min(rows, 1)
+    # One place for the row, since its code is large: elements that lie apart are rows of one element.
+    pieces, length = (1, width) if packed else (cols, size)
+    for i in range(rows):
+        for j in range(pieces):
             choose_pair_row(
                 tag,
-                *(val[0] + i * val[1], idx[0] + i * idx[1]),
-                *(val0[0] + i * val0[1], val1[0] + i * val1[1]),
-                *(idx0[0] + i * idx0[1], idx1[0] + i * idx1[1]),
-                width,
+                *(offset(val, i, j)[0], offset(idx, i, j)[0]),
+                *(offset(val0, i, j)[0], offset(val1, i, j)[0]),
+                *(offset(idx0, i, j)[0], offset(idx1, i, j)[0]),
+                length,
                 order,
             )
-    else:
-        for i in range(rows):
-            for j in range(cols):
-                choose_pair_row(
-                    tag,
-                    *(val[0] + i * val[1] + j * val[2], idx[0] + i * idx[1] + j * idx[2]),
-                    *(val0[0] + i * val0[1] + j * val0[2], val1[0] + i * val1[1] + j * val1[2]),
-                    *(idx0[0] + i * idx0[1] + j * idx0[2], idx1[0] + i * idx1[1] + j * idx1[2]),
-                    size,
-                    order,
-                )
 
 
 @kernel
@@ -57,8 +50,8 @@ def choose_pair(stamp, tag, begin, end, dst_val, dst_idx, src0_val, src1_val, sr
         rows0, cols0, rows1, cols1 = min(rows, rows0), min(cols, cols0), min(rows, rows1), min(cols, cols1)
         both_rows, both_cols = min(rows0, rows1), min(cols0, cols1)
         choose_pair_rect(tag, size, val, val0, val1, idx, idx0, idx1, both_rows, both_cols, order)
-        take_rest(tag, size, val, rows, cols, val0, rows0, cols0, val1, rows1, cols1)
-        take_rest(tag, size, idx, rows, cols, idx0, rows0, cols0, idx1, rows1, cols1)
+        take_rest(size, val, rows, cols, val0, rows0, cols0, val1, rows1, cols1)
+        take_rest(size, idx, rows, cols, idx0, rows0, cols0, idx1, rows1, cols1)
 
 
 def minimum(element: ElementType, rules: Numerics) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from numba import njit
 
 from pto_gpu.backends.cpu import ordering
 from pto_gpu.backends.cpu.compile import kernel
-from pto_gpu.backends.cpu.lanes import copy_row, least_key, scalar_key, size_of, store_bits
+from pto_gpu.backends.cpu.lanes import copy_bytes, least_key, scalar_key, size_of, store_bits
 from pto_gpu.backends.cpu.rows import parameters, place
 from pto_gpu.numerics import Numerics
 from pto_gpu.types import ElementType
@@ -57,9 +57,9 @@ def fold(stamp, tag, begin, end, dst, src, params):
             if order[9] == 0:
                 store_bits(tag, at, bits_of_key(size, least, order))
             elif scalar_key(tag, address, order) == nan:  # compare-and-select never leaves a NaN in front
-                copy_row(tag, at, address, size)
+                copy_bytes(at, address, size)
             elif least == 0:
-                copy_row(tag, at, first_zero(tag, address, step, cols, order), size)
+                copy_bytes(at, first_zero(tag, address, step, cols, order), size)
             else:
                 store_bits(tag, at, bits_of_key(size, least, order))
             address += row[1]

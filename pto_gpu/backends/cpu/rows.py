@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from pto_gpu.backends.cpu.lanes import copy_row, load_int32, load_int64, zero_row
+from pto_gpu.backends.cpu.lanes import copy_bytes, load_int32, load_int64, zero_bytes
 from pto_gpu.tilebuf import TileBuf
 
 
@@ -85,30 +85,30 @@ def offset(operand, row, col):
 
 
 @njit(nogil=True)
-def copy_rect(tag, size, dst, src, rows, cols):
+def copy_rect(size, dst, src, rows, cols):
     """Copy ``rows x cols`` elements of ``size`` bytes."""
     if dst[2] == size and src[2] == size:
         for i in range(rows):
-            copy_row(tag, dst[0] + i * dst[1], src[0] + i * src[1], cols * size)
+            copy_bytes(dst[0] + i * dst[1], src[0] + i * src[1], cols * size)
     else:
         for i in range(rows):
             for j in range(cols):
-                copy_row(tag, dst[0] + i * dst[1] + j * dst[2], src[0] + i * src[1] + j * src[2], size)
+                copy_bytes(dst[0] + i * dst[1] + j * dst[2], src[0] + i * src[1] + j * src[2], size)
 
 
 @njit(nogil=True)
-def zero_rect(tag, size, dst, rows, cols):
+def zero_rect(size, dst, rows, cols):
     """Clear ``rows x cols`` elements of ``size`` bytes."""
     for i in range(rows):
         if dst[2] == size:
-            zero_row(tag, dst[0] + i * dst[1], cols * size)
+            zero_bytes(dst[0] + i * dst[1], cols * size)
         else:
             for j in range(cols):
-                zero_row(tag, dst[0] + i * dst[1] + j * dst[2], size)
+                zero_bytes(dst[0] + i * dst[1] + j * dst[2], size)
 
 
 @njit(nogil=True)
-def take_rest(tag, size, dst, rows, cols, src0, rows0, cols0, src1, rows1, cols1):
+def take_rest(size, dst, rows, cols, src0, rows0, cols0, src1, rows1, cols1):
     """Copy what only one source defines and clear what none does, right of and below what both define.
 
     The sources' valid counts must not exceed those of dst.
@@ -116,10 +116,10 @@ def take_rest(tag, size, dst, rows, cols, src0, rows0, cols0, src1, rows1, cols1
     both_rows, both_cols = min(rows0, rows1), min(cols0, cols1)
     wide, wide_cols = (src0, cols0) if cols0 > cols1 else (src1, cols1)
     right = wide_cols - both_cols
-    copy_rect(tag, size, offset(dst, 0, both_cols), offset(wide, 0, both_cols), both_rows, right)
-    zero_rect(tag, size, offset(dst, 0, wide_cols), both_rows, cols - wide_cols)
+    copy_rect(size, offset(dst, 0, both_cols), offset(wide, 0, both_cols), both_rows, right)
+    zero_rect(size, offset(dst, 0, wide_cols), both_rows, cols - wide_cols)
     tall, tall_rows, tall_cols = (src0, rows0, cols0) if rows0 > rows1 else (src1, rows1, cols1)
     below = tall_rows - both_rows
-    copy_rect(tag, size, offset(dst, both_rows, 0), offset(tall, both_rows, 0), below, tall_cols)
-    zero_rect(tag, size, offset(dst, both_rows, tall_cols), below, cols - tall_cols)
-    zero_rect(tag, size, offset(dst, tall_rows, 0), rows - tall_rows, cols)
+    copy_rect(size, offset(dst, both_rows, 0), offset(tall, both_rows, 0), below, tall_cols)
+    zero_rect(size, offset(dst, both_rows, tall_cols), below, cols - tall_cols)
+    zero_rect(size, offset(dst, tall_rows, 0), rows - tall_rows, cols)
