@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from pto_gpu.defaults import options
     from pto_gpu.errors import (
         AddressError,
         AsmError,
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     )
     from pto_gpu.memory import TASSIGN, UnifiedBuffer
     from pto_gpu.numerics import NUMERICS, Numerics
-    from pto_gpu.options import options
     from pto_gpu.targets import TARGETS
     from pto_gpu.tilebuf import TileBuf
     from pto_gpu.types import DYNAMIC, ELEMENT_TYPES, ElementType, TileBufType
@@ -41,7 +41,7 @@ _HOME: Final = {
     ],
     "memory": ["TASSIGN", "UnifiedBuffer"],
     "numerics": ["NUMERICS", "Numerics"],
-    "options": ["options"],
+    "defaults": ["options"],  # a module called options would hide the function
     "targets": ["TARGETS"],
     "tilebuf": ["TileBuf"],
     "types": ["DYNAMIC", "ELEMENT_TYPES", "ElementType", "TileBufType"],

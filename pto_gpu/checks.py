@@ -11,6 +11,7 @@ from pto_gpu.errors import AddressError, ConstraintError, LayoutError, PtoError,
 from pto_gpu.isa.record import Call, Instruction, Operand, RegionRule, Regions, Role, TypeRule, Types
 from pto_gpu.memory import UbTile
 from pto_gpu.regions import Region
+from pto_gpu.targets import TARGETS
 from pto_gpu.tilebuf import Memory, TileBuf
 
 Rule = TypeRule | RegionRule
@@ -19,7 +20,7 @@ Rule = TypeRule | RegionRule
 def check_call(call: Call) -> None:
     """Raise the first rule that ``call`` breaks: types, batch and device, memory, valid regions."""
     instruction, tiles = call.instruction, call.tiles
-    _check_tiles(instruction, tiles)
+    _check_tiles(instruction, tiles, call.target)
     types = {name: tile.type for name, tile in tiles.items()}
     _check_types_once(instruction, types, call.target)
     _check_memory(call)
@@ -96,11 +97,18 @@ def _on(rule: Rule, target: str) -> str:
 # -- batch, device, memory ------------------------------------------------------------------------------
 
 
-def _check_tiles(instruction: Instruction, tiles: Mapping[str, TileBuf]) -> None:
+def _check_tiles(instruction: Instruction, tiles: Mapping[str, TileBuf], target: str) -> None:
     name, first = instruction.name, None
     for operand, tile in tiles.items():
-        if isinstance(tile, UbTile) and tile.address is None:
-            raise AddressError(f"{name}: {operand} has no address: bind it with TASSIGN first")
+        if isinstance(tile, UbTile):
+            if tile.address is None:
+                raise AddressError(f"{name}: {operand} has no address: bind it with TASSIGN first")
+            end, limit = tile.address + tile.type.nbytes, TARGETS[target].ub_bytes
+            if end > limit:
+                raise AddressError(
+                    f"{name}: {operand} {_where(tile)} lies outside the Unified Buffer of {target}: "
+                    f"allowed up to 0x{limit:x}"
+                )
         if first is None:
             first, batch, device = operand, tile.batch, tile.device
         elif tile.batch != batch:
@@ -112,24 +120,20 @@ def _check_tiles(instruction: Instruction, tiles: Mapping[str, TileBuf]) -> None
 def _check_memory(call: Call) -> None:
     instruction, tiles = call.instruction, call.tiles
     name = instruction.name
-    dsts = instruction.dsts
-    for i, operand in enumerate(dsts):
+    for operand in instruction.dsts:
         dst = tiles[operand.name]
         if not dst.writable:
             raise LayoutError(f"{name}: {operand.name} is read-only memory: allowed memory that can be written")
-        if dst.self_overlapping:
-            raise LayoutError(
-                f"{name}: elements of {operand.name} share memory (an expanded array): allowed one place each"
-            )
-        others = (*instruction.sources, *dsts[i + 1 :])
-        for other in others:
-            tile = tiles[other.name]
-            if _apart(dst, tile) or (other.role is Role.SRC and _coincide(dst, tile)):
-                continue
-            raise AddressError(
-                f"{name}: {operand.name} {_where(dst)} overlaps {other.name} {_where(tile)}: "
-                f"allowed apart{', or exactly the same tile' if other.role is Role.SRC else ''}"
-            )
+        if dst.memory.self_overlapping:
+            raise LayoutError(f"{name}: elements of {operand.name} share memory: allowed one place for each element")
+    for written, other, may_coincide in instruction.conflicts:
+        dst, tile = tiles[written], tiles[other]
+        if _apart(dst, tile) or (may_coincide and _coincide(dst, tile)):
+            continue
+        raise AddressError(
+            f"{name}: {written} {_where(dst)} overlaps {other} {_where(tile)}: "
+            f"allowed apart{', or exactly the same tile' if may_coincide else ''}"
+        )
     if call.target in instruction.manual_disjoint:
         _check_manual_disjoint(call)
 
@@ -224,10 +228,10 @@ def _region_message(
     instruction: Instruction, rule: RegionRule, broken: Any, regions: Regions, types: Types, target: str, batch: int
 ) -> str:
     message = f"{instruction.name}: {rule.text}{_on(rule, target)}: "
-    if np.ndim(broken) == 0:
+    if batch == 1:
         message += f"seen {_show(rule, regions, types, 0)}"
-        message += f" in all {batch} tiles" if batch > 1 else ""
     else:
+        broken = np.broadcast_to(broken, batch)
         first = int(np.argmax(broken))
         message += f"{int(np.count_nonzero(broken))} of {batch} tiles break this, first tile {first} "
         message += f"({_show(rule, regions, types, first)})"

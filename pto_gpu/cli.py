@@ -227,8 +227,8 @@ def check(
 ) -> int:
     """Compare dumps made elsewhere (.npz) with the reference."""
     from pto_gpu.campaign import dumps, report
+    from pto_gpu.defaults import current_options
     from pto_gpu.isa import instruction as instruction_called
-    from pto_gpu.options import current_options
     from pto_gpu.types import resolve_element_type
 
     if outside not in dumps.OUTSIDE:

@@ -8,11 +8,11 @@ from typing import Any
 
 from pto_gpu import backends
 from pto_gpu.checks import check_call
+from pto_gpu.defaults import Options, current_options
 from pto_gpu.errors import ConstraintError, TypeMismatch
 from pto_gpu.isa import instructions
 from pto_gpu.isa.record import Call, Instruction, Role
 from pto_gpu.numerics import Numerics
-from pto_gpu.options import Options, current_options
 from pto_gpu.tilebuf import TileBuf
 
 

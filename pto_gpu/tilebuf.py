@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -9,19 +10,23 @@ import numpy as np
 from pto_gpu import interop
 from pto_gpu.errors import ConstraintError, LayoutError, TypeMismatch
 from pto_gpu.regions import Region, checked_counts
-from pto_gpu.types import DYNAMIC, TileBufType, count
+from pto_gpu.types import DYNAMIC, ElementType, TileBufType, count
 
 if TYPE_CHECKING:
     import torch
 
 
 class Memory(NamedTuple):
-    """Where a batch lies: address of element [0, 0, 0], strides in elements, byte span it can touch."""
+    """Where a batch lies: address of element [0, 0, 0], strides in elements, byte span it can touch.
+
+    ``self_overlapping``: two elements can share memory (an expanded or sliding-window array).
+    """
 
     address: int
     strides: tuple[int, int, int]
     low: int
     high: int
+    self_overlapping: bool
 
 
 class TileBuf:
@@ -106,14 +111,9 @@ class TileBuf:
         """New tiles with every element ``value``, outside the valid region too; arguments as in :meth:`empty`."""
         what = "TileBuf.full"
         _check_type(type, what)
-        element = type.element
-        if not element.is_float:
-            info = np.iinfo(element.numpy)
-            value = count(value, f"{what}: value of {element}")
-            if not info.min <= value <= info.max:
-                raise ConstraintError(f"{what}: value={value} does not fit {element}: allowed {info.min} to {info.max}")
+        fill = _fill_value(value, type.element, f"{what}: value")
         tiles = cls._new(what, type, batch, device, valid_row, valid_col, zero=False)
-        tiles._data[...] = value
+        tiles._data[...] = fill
         return tiles
 
     @classmethod
@@ -179,20 +179,6 @@ class TileBuf:
         data = self.data
         return not isinstance(data, np.ndarray) or data.flags.writeable
 
-    @property
-    def self_overlapping(self) -> bool:
-        """Whether two elements can share memory (an expanded or sliding-window array)."""
-        data = self.data
-        if 0 in data.shape:
-            return False  # NumPy gives an empty array strides of 0
-        reach = 1
-        steps = sorted((abs(s), n) for s, n in zip(self.memory.strides, data.shape, strict=True) if n > 1)
-        for step, extent in steps:
-            if step < reach:
-                return True
-            reach += step * (extent - 1)
-        return False
-
     def __repr__(self) -> str:
         def show(n: Any) -> str:
             return str(n) if isinstance(n, int) else "per tile"
@@ -208,6 +194,28 @@ def _check_type(type: Any, what: str) -> None:
         raise TypeMismatch(f"{what}: type must be a TileBufType: seen {type.__class__.__name__}")
     if type.slayout != "none_box":
         raise LayoutError(f"{what}: slayout={type.slayout!r} is not supported: allowed none_box (ND and DN tiles)")
+
+
+def _fill_value(value: Any, element: ElementType, what: str) -> int | float:
+    if not element.is_float:
+        info = np.iinfo(element.numpy)
+        whole = count(value, f"{what} of {element}")
+        if not info.min <= whole <= info.max:
+            raise ConstraintError(f"{what}={whole} does not fit {element}: allowed {info.min} to {info.max}")
+        return whole
+    if isinstance(value, (str, bytes)):
+        raise TypeMismatch(f"{what} of {element} must be a number: seen {value!r}")
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ConstraintError(f"{what}={value} does not fit {element}") from None
+    except (TypeError, ValueError):
+        raise TypeMismatch(f"{what} of {element} must be a number: seen {value!r}") from None
+    with np.errstate(over="ignore"):
+        stored = float(np.asarray(number).astype(element.numpy))
+    if math.isinf(stored) and not math.isinf(number):
+        raise ConstraintError(f"{what}={number} does not fit {element}: it would become {stored}")
+    return number
 
 
 def _region(type: TileBufType, batch: int, valid_row: Any, valid_col: Any, what: str) -> Region:
@@ -239,4 +247,15 @@ def _memory_of(data: Any) -> Memory:
         low = address + sum(r for r in reach if r < 0)
         high = address + sum(r for r in reach if r > 0) + size
     step_tile, step_row, step_col = strides
-    return Memory(address, (step_tile, step_row, step_col), low, high)
+    return Memory(address, (step_tile, step_row, step_col), low, high, _overlaps_itself(strides, data.shape))
+
+
+def _overlaps_itself(strides: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    if 0 in shape:
+        return False  # NumPy gives an empty array strides of 0
+    reach = 1
+    for step, extent in sorted((abs(s), n) for s, n in zip(strides, shape, strict=True) if n > 1):
+        if step < reach:
+            return True
+        reach += step * (extent - 1)
+    return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Final
 
@@ -184,6 +184,10 @@ class TileBufType:
     def __hash__(self) -> int:
         return self._hash  # type: ignore[attr-defined,no-any-return]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The stored hash holds in one process only, so pickling makes the type anew.
+        return type(self), tuple(getattr(self, f.name) for f in fields(self))
+
     def _check_block(self) -> None:
         if self.slayout != "none_box":
             return
@@ -195,12 +199,12 @@ class TileBufType:
                 f"{'row' if field == 'cols' else 'column'}: allowed multiples of {BLOCK_BYTES} bytes"
             )
 
-    @property
+    @cached_property
     def element(self) -> ElementType:
         """The element type."""
         return ELEMENT_TYPES[self.dtype]
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes of one tile's storage (capacity, not valid region)."""
         return self.rows * self.cols * self.element.itemsize

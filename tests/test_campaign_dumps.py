@@ -8,8 +8,8 @@ import pytest
 
 import pto_gpu as pto
 from pto_gpu.campaign.dumps import check_dump, instruction_of
+from pto_gpu.defaults import current_options
 from pto_gpu.isa import instruction
-from pto_gpu.options import current_options
 from pto_gpu.types import ELEMENT_TYPES
 
 DUMPS = sorted((Path(__file__).parent / "data" / "simulator").glob("*.npz"))

@@ -20,11 +20,11 @@ from pto_gpu.campaign.npz import read_npz
 from pto_gpu.campaign.saved import SavedTile
 from pto_gpu.campaign.storage import bits
 from pto_gpu.checks import check_call
+from pto_gpu.defaults import Options
 from pto_gpu.errors import ConstraintError, FileError, PtoError
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa import instructions
 from pto_gpu.isa.record import Call, Instruction, Kind, Operand
-from pto_gpu.options import Options
 from pto_gpu.tilebuf import TileBuf
 from pto_gpu.types import ElementType, TileBufType, element_type_of, smallest_row_multiple
 

@@ -31,11 +31,11 @@ from pto_gpu.campaign.storage import (
     with_region,
 )
 from pto_gpu.campaign.valid import Drawn, draw_regions
+from pto_gpu.defaults import Options, current_options
 from pto_gpu.errors import BackendError, ConstraintError, TypeMismatch
 from pto_gpu.isa import instruction as instruction_called
 from pto_gpu.isa.record import Call, Instruction, Kind, Role
 from pto_gpu.numerics import Numerics
-from pto_gpu.options import Options, current_options
 from pto_gpu.regions import Region
 from pto_gpu.tilebuf import TileBuf
 from pto_gpu.types import ELEMENT_TYPES, count, resolve_element_type, smallest_row_multiple

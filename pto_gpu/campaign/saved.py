@@ -19,12 +19,12 @@ from pto_gpu import __version__, backends
 from pto_gpu.campaign.npz import read_npz
 from pto_gpu.campaign.storage import bits
 from pto_gpu.checks import check_call
+from pto_gpu.defaults import current_options
 from pto_gpu.errors import FileError, PtoError
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa import instruction as instruction_called
 from pto_gpu.isa.record import Call, Instruction
 from pto_gpu.numerics import Numerics
-from pto_gpu.options import current_options
 from pto_gpu.tilebuf import TileBuf
 from pto_gpu.types import TileBufType
 

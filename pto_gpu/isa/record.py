@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from pto_gpu.errors import ConstraintError, PtoError
@@ -129,24 +130,37 @@ class Instruction:
     draws: Mapping[str, Draw]
     valid_pattern: str
     manual_disjoint: tuple[str, ...] = ()  # targets on which no two operands may overlap in manual mode
-    by_name: Mapping[str, Operand] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "by_name", {o.name: o for o in self.operands})
 
     def with_role(self, role: Role) -> tuple[Operand, ...]:
         """The operands of one role, in C++ order."""
         return tuple(o for o in self.operands if o.role is role)
 
-    @property
+    @cached_property
+    def by_name(self) -> Mapping[str, Operand]:
+        """The operands by name."""
+        return {o.name: o for o in self.operands}
+
+    @cached_property
     def dsts(self) -> tuple[Operand, ...]:
         """The destinations."""
         return self.with_role(Role.DST)
 
-    @property
+    @cached_property
     def sources(self) -> tuple[Operand, ...]:
         """The sources, without tmp."""
         return self.with_role(Role.SRC)
+
+    @cached_property
+    def conflicts(self) -> tuple[tuple[str, str, bool], ...]:
+        """Each dst with every other operand that is read or written, and whether both may be the same tile.
+
+        A dst may be a source of its own kind; values written over indices would be lost to the other dst.
+        """
+        pairs = []
+        for i, dst in enumerate(self.dsts):
+            pairs += [(dst.name, source.name, source.kind is dst.kind) for source in self.sources]
+            pairs += [(dst.name, other.name, False) for other in self.dsts[i + 1 :]]
+        return tuple(pairs)
 
     @property
     def tmp(self) -> Operand | None:
@@ -159,8 +173,7 @@ class Instruction:
         return tuple(types[next(o.name for o in self.operands if o.kind is k)].dtype for k in kinds)
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """One checked call: what a backend gets. ``tiles`` maps operand names to TileBufs; an absent tmp is left out."""
 
     instruction: Instruction

@@ -28,6 +28,7 @@ class _Plan(NamedTuple):
     code: Callable[..., None]
     operands: tuple[str, ...]
     params: np.ndarray[Any, np.dtype[np.int64]]
+    params_address: int
 
 
 def unsupported(call: Call) -> str | None:
@@ -43,12 +44,12 @@ def run(call: Call) -> None:
     plan = _plan(instruction.name, first.type.element, call.rules)
     transposed = instruction.family is not Family.ROW_REDUCE and _all_column_major(tiles, plan.operands)
     kept = [describe(tiles[name], transposed) for name in plan.operands]
-    arguments = [*(d.address for d in kept), plan.params.ctypes.data]
+    arguments = [*[d.address for d in kept], plan.params_address]
 
     def work(begin: int, end: int) -> None:
         plan.code(0, None, begin, end, *arguments)
 
-    over_tiles(work, first.batch, sum(tiles[name].type.nbytes for name in plan.operands), call.threads)
+    over_tiles(work, first.batch, sum([tiles[name].type.nbytes for name in plan.operands]), call.threads)
 
 
 @lru_cache(maxsize=1024)
@@ -58,7 +59,8 @@ def _plan(name: str, element: ElementType, rules: Numerics) -> _Plan:
     kernel, parameters = family.COMBINES[instruction.combine]
     operands = tuple(o.name for o in (*instruction.dsts, *instruction.sources))
     code = compiled(kernel, element, len(operands) + 1)
-    return _Plan(code, operands, np.array(parameters(element, rules), np.int64))
+    params = np.array(parameters(element, rules), np.int64)
+    return _Plan(code, operands, params, params.ctypes.data)
 
 
 def _instruction(name: str) -> Instruction:

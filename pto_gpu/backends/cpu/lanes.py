@@ -96,7 +96,7 @@ def _resize(builder: ir.IRBuilder, value: Any, vector: ir.VectorType) -> Any:
 
 
 def _row(operands: int, compute: Callable[..., tuple[Any, ...]]) -> Callable[..., Any]:
-    """What emits a row operation on ``operands`` addresses; ``compute(builder, vector, load, *rest)`` gives the results.
+    """What emits a row operation on ``operands`` addresses by ``compute(builder, vector, load, *rest)``.
 
     The arguments are tag, addresses (destinations first), byte count and ``rest``; ``load(n)`` reads operand n.
     """

@@ -44,11 +44,10 @@ def over_tiles(work: Callable[[int, int], None], batch: int, bytes_a_tile: int, 
 
     The calling thread takes part. The first error of any piece is raised.
     """
-    threads = threads or available_cores()
-    total = batch * bytes_a_tile
-    if threads == 1 or total <= SERIAL_BYTES:
+    if threads == 1 or batch * bytes_a_tile <= SERIAL_BYTES:
         work(0, batch)
         return
+    threads = threads or available_cores()
     piece = max(1, min(PIECE_BYTES // bytes_a_tile, -(-batch // threads)))
     starts = itertools.count(0, piece)  # next() on it is atomic
 

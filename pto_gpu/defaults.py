@@ -18,6 +18,8 @@ from pto_gpu.types import count
 BACKENDS: Final = ("auto", "numpy", "cpu", "triton")
 UNDEFINED: Final = ("error", "zero")
 
+_NOTHING: Final = (None,) * 5
+
 
 @dataclass(frozen=True)
 class Options:
@@ -38,6 +40,8 @@ class Options:
         threads: int | None = None,
     ) -> Options:
         """These options with the given ones replaced; raises for a word that is not allowed."""
+        if (target, backend, numerics, undefined, threads) == _NOTHING:
+            return self
         changes: dict[str, Any] = {}
         if target is not None:
             changes["target"] = resolve_target(target)
@@ -51,7 +55,7 @@ class Options:
             changes["threads"] = count(threads, "threads")
             if changes["threads"] < 1:
                 raise ConstraintError(f"threads={threads} is out of range: allowed 1 or more")
-        return dataclasses.replace(self, **changes) if changes else self
+        return dataclasses.replace(self, **changes)
 
 
 def _word(name: str, seen: Any, allowed: tuple[str, ...]) -> str:
