@@ -18,8 +18,6 @@ from pto_gpu.types import count
 BACKENDS: Final = ("auto", "numpy", "cpu", "triton")
 UNDEFINED: Final = ("error", "zero")
 
-_NOTHING: Final = (None,) * 5
-
 
 @dataclass(frozen=True)
 class Options:
@@ -40,7 +38,7 @@ class Options:
         threads: int | None = None,
     ) -> Options:
         """These options with the given ones replaced; raises for a word that is not allowed."""
-        if (target, backend, numerics, undefined, threads) == _NOTHING:
+        if target is None and backend is None and numerics is None and undefined is None and threads is None:
             return self
         changes: dict[str, Any] = {}
         if target is not None:

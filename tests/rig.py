@@ -26,9 +26,13 @@ class Case(NamedTuple):
     record: Instruction
     signature: tuple[str, ...]
 
+    def kind(self, operand: str) -> Kind:
+        return next(o.kind for o in self.record.operands if o.name == operand)
+
     def dtype(self, operand: str) -> str:
-        kind = self.record.by_name[operand].kind
-        return {Kind.VALUE: self.signature[0], Kind.INDEX: self.signature[-1], Kind.SCRATCH: self.signature[0]}[kind]
+        return {Kind.VALUE: self.signature[0], Kind.INDEX: self.signature[-1], Kind.SCRATCH: self.signature[0]}[
+            self.kind(operand)
+        ]
 
     @property
     def operands(self) -> list[str]:
@@ -199,7 +203,7 @@ def draw_bits(
 ) -> dict[str, np.ndarray]:
     """Random content for every operand; values of later sources often repeat those of the first (ties)."""
     bits = {n: draw(rng, ty.dtype, (batch, ty.rows, ty.cols)) for n, ty in types.items()}
-    values = [n for n in case.sources if case.record.by_name[n].kind is Kind.VALUE]
+    values = [n for n in case.sources if case.kind(n) is Kind.VALUE]
     for name in values[1:]:
         a, b = bits[values[0]], bits[name]
         rows, cols = (min(a.shape[axis], b.shape[axis]) for axis in (1, 2))

@@ -52,7 +52,7 @@ def _pairs(case: Case) -> tuple[dict[str, pto.TileBufType], dict[str, np.ndarray
     rng = np.random.default_rng(1)
     types = types_for(case, 16, 32)
     a, b = all_pairs(case.signature[0])
-    values = [n for n in case.sources if case.record.by_name[n].kind is Kind.VALUE]
+    values = [n for n in case.sources if case.kind(n) is Kind.VALUE]
     if len(values) == 1:  # a row is the pair, then the first of it again: (a, b, a, b, ...)
         rows = np.stack([a, b], axis=1)
         batch = -(-len(rows) // 16)

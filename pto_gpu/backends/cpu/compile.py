@@ -21,10 +21,10 @@ _OPTIONS = {"nogil": True, "boundscheck": False, "error_model": "numpy"}
 _lock = threading.Lock()
 
 
-def _stamp() -> int:
-    """A number that changes whenever a source of this package does."""
+def source_stamp(folder: Path = Path(__file__).parent) -> int:
+    """A number that changes whenever a source in ``folder`` does."""
     digest = hashlib.sha256()
-    for source in sorted(Path(__file__).parent.glob("*.py")):
+    for source in sorted(folder.glob("*.py")):
         digest.update(source.read_bytes())
     return int.from_bytes(digest.digest()[:6], "big")
 
@@ -50,7 +50,7 @@ def compiled(function: Any, element: ElementType, addresses: int) -> Callable[..
     The source stamp is a part of the signature, and so of the key of Numba's cache, which by itself would not notice
     that a function called by the kernel, in another file, has changed.
     """
-    signature = (types.literal(_stamp()), types.NumberClass(tag_of(element)), *[types.int64] * (2 + addresses))
+    signature = (types.literal(source_stamp()), types.NumberClass(tag_of(element)), *[types.int64] * (2 + addresses))
     with _lock:
         function.compile(signature)
     code: Callable[..., None] = function.get_overload(signature)

@@ -1,0 +1,120 @@
+"""The CPU backend's own machinery: threads over tiles, code kept on disk, descriptors. Results: test_conformance."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pto_gpu as pto
+from pto_gpu.backends.cpu import compile as cpu_compile
+from pto_gpu.backends.cpu import pool
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5, None])
+@pytest.mark.parametrize("batch", [1, 7, 1000, 1025])
+def test_every_tile_is_worked_on_once(batch: int, threads: int | None) -> None:
+    seen: Counter[int] = Counter()
+    lock = threading.Lock()
+
+    def work(begin: int, end: int) -> None:
+        with lock:
+            seen.update(range(begin, end))
+
+    pool.over_tiles(work, batch, 1 << 14, threads)
+    assert seen == Counter(range(batch))
+
+
+def test_an_error_in_any_thread_is_raised() -> None:
+    def work(begin: int, end: int) -> None:
+        if begin <= 700 < end:
+            raise ValueError("tile 700")
+
+    with pytest.raises(ValueError, match="tile 700"):
+        pool.over_tiles(work, 1000, 1 << 14, 4)
+
+
+def test_small_batches_stay_in_the_calling_thread() -> None:
+    names = []
+    pool.over_tiles(lambda begin, end: names.append(threading.current_thread().name), 16, 1024, 8)
+    assert names == [threading.current_thread().name]
+
+
+PROGRAM = """
+import numpy as np, pto_gpu as pto
+from pto_gpu.backends.cpu import partial
+ty = pto.TileBufType("f32", 4, 8)
+x = np.arange(32, dtype=np.float32).reshape(1, 4, 8)
+d = pto.tpartmin(pto.TileBuf.from_array(x, ty), pto.TileBuf.from_array(31 - x, ty), backend="cpu")
+assert (d.numpy() == np.minimum(x, 31 - x)).all()
+stats = partial.choose.stats
+print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
+"""
+
+
+def _cache_counts(cache: Path) -> list[int]:
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
+    done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True)
+    return [int(word) for word in done.stdout.split()]
+
+
+def test_a_second_process_does_not_compile_again(tmp_path: Path) -> None:
+    assert _cache_counts(tmp_path) == [0, 1]
+    assert _cache_counts(tmp_path) == [1, 0]
+
+
+def test_without_any_place_for_a_cache_it_still_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def njit(cache: bool = False, **options: object) -> object:
+        asked.append(cache)
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return lambda function: function
+
+    monkeypatch.setattr(cpu_compile, "njit", njit)
+    assert cpu_compile.kernel(len) is len
+    assert asked == [True, False]
+
+
+def test_the_stamp_depends_on_every_source(tmp_path: Path) -> None:
+    sources = Path(cpu_compile.__file__).parent
+    for source in sources.glob("*.py"):
+        (tmp_path / source.name).write_bytes(source.read_bytes())
+    before = cpu_compile.source_stamp(tmp_path)
+    assert before == cpu_compile.source_stamp(sources)
+    (tmp_path / "lanes.py").write_text((tmp_path / "lanes.py").read_text() + "#")
+    assert cpu_compile.source_stamp(tmp_path) != before
+
+
+def test_a_rebound_tile_is_not_read_at_its_old_address() -> None:
+    ub = pto.UnifiedBuffer(batch=2)
+    ty = pto.TileBufType("i32", 4, 8)
+    a, b, d = ub.tile(ty), ub.tile(ty), ub.tile(ty)
+    for tile, address in ((a, 0), (b, 0x400), (d, 0x800)):
+        pto.TASSIGN(tile, address)
+    a.numpy()[...], b.numpy()[...] = 5, 9
+    pto.TPARTMIN(d, a, b, backend="cpu")
+    assert (d.numpy() == 5).all()
+    pto.TASSIGN(a, 0x400)
+    pto.TPARTMIN(d, a, b, backend="cpu")
+    assert (d.numpy() == 9).all()
+
+
+def test_column_major_tiles_run_along_their_columns() -> None:
+    rng = np.random.default_rng(5)
+    x = rng.integers(-9, 9, (3, 40, 16)).astype(np.int16)
+    y = rng.integers(-9, 9, (3, 40, 16)).astype(np.int16)
+    ty = pto.TileBufType("i16", 16, 40, blayout="col_major")
+    a, b = (pto.TileBuf.from_array(v.swapaxes(1, 2), ty, valid_row=11, valid_col=29) for v in (x, y))
+    d = pto.TileBuf.full(ty, 77, batch=3, valid_row=11, valid_col=29)
+    pto.TPARTMIN(d, a, b, backend="cpu")
+    wanted = np.full((3, 16, 40), 77, np.int16)
+    wanted[:, :11, :29] = np.minimum(x, y).swapaxes(1, 2)[:, :11, :29]
+    assert (d.numpy() == wanted).all()
