@@ -144,11 +144,15 @@ def test_other_shapes(op, shape):
 
 
 @pytest.mark.parametrize("numerics", [*pto.NUMERICS, pto.Numerics("number", "src0", "keep")])
-def test_every_rule_set_and_undefined_regions(numerics):
-    campaign = Campaign("TPARTARGMIN", ("f16", "i16"), tiles=1500, numerics=numerics, undefined="zero", backend="numpy")
-    result = run_campaign(campaign)
+@pytest.mark.parametrize(
+    ("op", "dtypes"),
+    [("TPARTARGMIN", ("f16", "i16")), ("TPARTMIN", ("bf16",)), ("TROWMIN", ("f32",)), ("TPRELU", ("f16",))],
+)
+def test_the_cpu_backend_agrees_under_every_rule_set(op, dtypes, numerics):
+    result = run_campaign(Campaign(op, dtypes, tiles=1500, numerics=numerics, undefined="zero"))
+    assert result.backend == "cpu"
     assert result.equal
-    assert result.valid_kinds["undefined by the page"] > 100
+    assert (result.valid_kinds["undefined by the page"] > 100) == op.startswith("TPART")
 
 
 @pytest.mark.parametrize(

@@ -32,14 +32,14 @@ def regions(deltas):
             rows = np.clip(tile.region.rows + np.int32(more_rows), 0, tile.type.rows)
             cols = np.clip(np.broadcast_to(tile.region.cols, (tile.batch,)) + np.int32(more_cols), 0, tile.type.cols)
             tiles[name] = tile.with_valid(rows, cols)
-        reference(dataclasses.replace(call, tiles=tiles))
+        reference(call._replace(tiles=tiles))
 
     return execute
 
 
 def rules(**changes):
     def execute(call):
-        reference(dataclasses.replace(call, rules=dataclasses.replace(call.rules, **changes)))
+        reference(call._replace(rules=dataclasses.replace(call.rules, **changes)))
 
     return execute
 
@@ -66,7 +66,7 @@ def whole_tile(call):
     for operand in call.instruction.dsts:
         tile = tiles[operand.name]
         tiles[operand.name] = tile.with_valid(tile.type.rows, tile.type.cols)
-    reference(dataclasses.replace(call, tiles=tiles))
+    reference(call._replace(tiles=tiles))
 
 
 def whole_row(call):
@@ -90,7 +90,7 @@ def index_from_value_stride(call):
         )
         ty = dataclasses.replace(value.type, dtype=index.type.dtype)
         tiles[f"{side}_idx"] = type(index).from_array(wrong, ty, *index.region)
-    reference(dataclasses.replace(call, tiles=tiles))
+    reference(call._replace(tiles=tiles))
 
 
 def zeros_in_operand_order(call):
@@ -157,7 +157,7 @@ def compared_as_signed(call):
         ty = dataclasses.replace(tile.type, dtype=signed[tile.type.dtype])
         return type(tile).from_array(tile.data.view(ty.element.numpy), ty, *tile.region)
 
-    reference(dataclasses.replace(call, tiles={name: as_signed(t) for name, t in call.tiles.items()}))
+    reference(call._replace(tiles={name: as_signed(t) for name, t in call.tiles.items()}))
 
 
 def first_column_skipped(call):
@@ -167,7 +167,7 @@ def first_column_skipped(call):
     wide = (np.broadcast_to(src.region.cols, (src.batch,)) > 1)[:, None]
     shifted[:, :, 0] = np.where(wide, shifted[:, :, 1], shifted[:, :, 0])
     tiles["src"] = type(src).from_array(shifted, src.type, *src.region)
-    reference(dataclasses.replace(call, tiles=tiles))
+    reference(call._replace(tiles=tiles))
 
 
 def one_tile_in_a_thousand(call):
