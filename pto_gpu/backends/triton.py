@@ -1,0 +1,95 @@
+"""The GPU backend: launches the Triton kernels of :mod:`pto_gpu.kernels`, one launch for a call.
+
+With ``TRITON_INTERPRET=1`` in the environment the same kernels run on tiles in host memory, slowly: for tests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+from typing import Any
+
+import numpy as np
+import torch
+
+import triton
+from pto_gpu.backends import triton_plan
+from pto_gpu.backends.triton_plan import Plan
+from pto_gpu.isa.record import Call
+from pto_gpu.tilebuf import TileBuf
+
+#: Whether the kernels are interpreted: decided by the environment when Triton first decorates one.
+INTERPRETED: bool = bool(triton.knobs.runtime.interpret)
+
+#: No contraction of multiply and add: every product is rounded once, by itself.
+_LAUNCH = {"num_warps": triton_plan.WARPS, "enable_fp_fusion": False}
+
+
+def unsupported(call: Call) -> str | None:
+    """Why this backend cannot run ``call``, or None."""
+    device = call.tiles[call.instruction.operands[0].name].device
+    if device == "cpu" and not INTERPRETED:
+        return "tiles are in host memory: allowed tiles on a GPU, or TRITON_INTERPRET=1 set before Python starts"
+    return None
+
+
+def run(call: Call) -> None:
+    """Run a checked call with at least one tile, on the current stream of the tiles' device."""
+    plan = triton_plan.plan_of(call, host=INTERPRETED)
+    kernel = getattr(importlib.import_module(f"pto_gpu.kernels.{plan.family}"), plan.family)
+    arguments = arguments_of(call, plan)
+    values = [arguments[name] for name in kernel.arg_names]
+    grid = (plan.programs(call.batch),)
+    with _device(call.tiles[plan.operands[0]].device):
+        kernel[grid](*values, **_LAUNCH)
+
+
+def arguments_of(call: Call, plan: Plan) -> dict[str, Any]:
+    """Every argument of the kernel by name: memory, batch, valid counts, strides, compile-time constants."""
+    arguments: dict[str, Any] = {"batch": call.batch, **plan.strides, **plan.constants}
+    for name in plan.operands:
+        tile = call.tiles[name]
+        arguments[name] = _pointer(tile)
+        rows, cols = _counts(tile) if not plan.full else tile.region
+        arguments[f"{name}_rows"], arguments[f"{name}_cols"] = (cols, rows) if plan.swapped else (rows, cols)
+    return arguments
+
+
+@contextlib.contextmanager
+def _device(device: str) -> Any:
+    if device == "cpu":
+        with np.errstate(all="ignore"):  # the interpreter computes with NumPy
+            yield
+    else:
+        with torch.cuda.device(device):
+            yield
+
+
+def _pointer(tile: TileBuf) -> torch.Tensor:
+    """Element [0, 0, 0] as signed integers; the kernel reaches the others through strides."""
+    integer = triton_plan.INTEGERS[tile.type.element.itemsize]
+    if tile.device != "cpu":
+        return tile.torch().view(getattr(torch, integer))
+    # One element is enough, and torch knows neither negative strides nor read-only memory.
+    memory = (ctypes.c_char * tile.type.element.itemsize).from_address(tile.memory.address)
+    return torch.from_numpy(np.frombuffer(memory, integer))
+
+
+class _DeviceRegion:
+    """Valid counts of one batch where the kernel reads them: an int, or an int32 tensor."""
+
+    def __init__(self, tile: TileBuf) -> None:
+        self.region = tile.region
+        self.counts = tuple(
+            n if isinstance(n, int) else torch.tensor(n, dtype=torch.int32, device=tile.device) for n in tile.region
+        )
+
+
+def _counts(tile: TileBuf) -> tuple[Any, ...]:
+    if tile.region.uniform:
+        return tile.region
+    cached = tile._backend_cache
+    if not isinstance(cached, _DeviceRegion) or cached.region is not tile.region:
+        cached = tile._backend_cache = _DeviceRegion(tile)
+    return cached.counts
