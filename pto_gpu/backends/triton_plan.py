@@ -13,11 +13,11 @@ from pto_gpu.types import ElementType
 
 #: Bytes of one vector access.
 VECTOR_BYTES: Final = 16
-#: Warps of a program, and bytes of each operand that it works on: 64 bytes, four vectors, a thread.
+#: Warps of a program, and bytes that it reads: two sources get 64 bytes, four vectors, a thread each.
 WARPS: Final = 4
-BLOCK_BYTES: Final = 8192
+BLOCK_BYTES: Final = 16384
 #: The interpreter's cost is per program and hardly per element.
-HOST_BLOCK_BYTES: Final = 1 << 18
+HOST_BLOCK_BYTES: Final = 1 << 17
 #: Columns of a block are halved to waste less of the last one, but not below this.
 MIN_SPLIT: Final = 128
 
@@ -118,7 +118,8 @@ def make_plan(
         if full and all(s.vector and (s.rows == 1 or s.strides[1] == s.cols) for s in shapes.values()):
             shapes = {n: s.one_row() for n, s in shapes.items()}
         grid = shapes[instruction.dsts[0].name]
-    elements = block_bytes // max(s.element.itemsize for s in shapes.values())
+    sources = max(len(instruction.sources), 2)  # one source does not get more: it would take the registers of two
+    elements = block_bytes // sources // max(s.element.itemsize for s in shapes.values())
     bt, br, bc = block_shape(grid.rows, grid.cols, elements)
     constants: dict[str, Any] = {"FULL": full, "ROWS": grid.rows, "COLS": grid.cols, "BT": bt, "BR": br, "BC": bc}
     constants |= combine_of(instruction) | rule_constants(first.element, rules)
