@@ -224,10 +224,10 @@ def _region_message(
     instruction: Instruction, rule: RegionRule, broken: Any, regions: Regions, types: Types, target: str, batch: int
 ) -> str:
     message = f"{instruction.name}: {rule.text}{_on(rule, target)}: "
-    if np.ndim(broken) == 0:
+    if batch == 1:
         message += f"seen {_show(rule, regions, types, 0)}"
-        message += f" in all {batch} tiles" if batch > 1 else ""
     else:
+        broken = np.broadcast_to(broken, batch)
         first = int(np.argmax(broken))
         message += f"{int(np.count_nonzero(broken))} of {batch} tiles break this, first tile {first} "
         message += f"({_show(rule, regions, types, first)})"

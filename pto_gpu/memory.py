@@ -32,6 +32,8 @@ class _Segment:
 
     def export_root(self) -> Any:
         """An array over the storage that every view made from it keeps alive, so that live views can be told."""
+        if not self.storage.size:
+            return self.storage  # an empty batch: nothing to show
         root = np.frombuffer(memoryview(self.storage).cast("B"), np.uint8)
         self._exports = [r for r in self._exports if r() is not None]
         self._exports.append(weakref.ref(root))

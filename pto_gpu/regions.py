@@ -70,12 +70,17 @@ def checked_counts(value: Any, batch: int, capacity: int, what: str) -> int | np
 
 def _integer_array(value: Any, what: str) -> np.ndarray[Any, np.dtype[Any]]:
     if hasattr(value, "detach"):  # a torch tensor, wherever it lies
+        if value.is_floating_point():  # NumPy may not even know the type
+            raise TypeMismatch(f"{what} must be integers: seen {value.dtype} tensor")
         value = value.detach().cpu().numpy()
     elif hasattr(value, "get") and hasattr(value, "__cuda_array_interface__"):  # a CuPy array
         value = value.get()
     if not isinstance(value, (np.ndarray, list, tuple)):
         count(value, what)  # raises: neither an integer nor an array of them
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:  # a list of lists of different lengths
+        raise TypeMismatch(f"{what} must be integers: seen a nested {type(value).__name__}") from None
     if array.dtype.kind not in "iu":
         if array.size == 0 and not isinstance(value, np.ndarray):
             return array.astype(np.int32)

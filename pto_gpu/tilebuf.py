@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from pto_gpu import interop
 from pto_gpu.errors import ConstraintError, LayoutError, TypeMismatch
 from pto_gpu.regions import Region, checked_counts
-from pto_gpu.types import DYNAMIC, TileBufType, count
+from pto_gpu.types import DYNAMIC, ElementType, TileBufType, count
 
 if TYPE_CHECKING:
     import torch
@@ -106,14 +107,9 @@ class TileBuf:
         """New tiles with every element ``value``, outside the valid region too; arguments as in :meth:`empty`."""
         what = "TileBuf.full"
         _check_type(type, what)
-        element = type.element
-        if not element.is_float:
-            info = np.iinfo(element.numpy)
-            value = count(value, f"{what}: value of {element}")
-            if not info.min <= value <= info.max:
-                raise ConstraintError(f"{what}: value={value} does not fit {element}: allowed {info.min} to {info.max}")
+        fill = _fill_value(value, type.element, f"{what}: value")
         tiles = cls._new(what, type, batch, device, valid_row, valid_col, zero=False)
-        tiles._data[...] = value
+        tiles._data[...] = fill
         return tiles
 
     @classmethod
@@ -208,6 +204,28 @@ def _check_type(type: Any, what: str) -> None:
         raise TypeMismatch(f"{what}: type must be a TileBufType: seen {type.__class__.__name__}")
     if type.slayout != "none_box":
         raise LayoutError(f"{what}: slayout={type.slayout!r} is not supported: allowed none_box (ND and DN tiles)")
+
+
+def _fill_value(value: Any, element: ElementType, what: str) -> int | float:
+    if not element.is_float:
+        info = np.iinfo(element.numpy)
+        whole = count(value, f"{what} of {element}")
+        if not info.min <= whole <= info.max:
+            raise ConstraintError(f"{what}={whole} does not fit {element}: allowed {info.min} to {info.max}")
+        return whole
+    if isinstance(value, (str, bytes)):
+        raise TypeMismatch(f"{what} of {element} must be a number: seen {value!r}")
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ConstraintError(f"{what}={value} does not fit {element}") from None
+    except (TypeError, ValueError):
+        raise TypeMismatch(f"{what} of {element} must be a number: seen {value!r}") from None
+    with np.errstate(over="ignore"):
+        stored = float(np.asarray(number).astype(element.numpy))
+    if math.isinf(stored) and not math.isinf(number):
+        raise ConstraintError(f"{what}={number} does not fit {element}: it would become {stored}")
+    return number
 
 
 def _region(type: TileBufType, batch: int, valid_row: Any, valid_col: Any, what: str) -> Region:

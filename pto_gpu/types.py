@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Final
 
@@ -183,6 +183,10 @@ class TileBufType:
 
     def __hash__(self) -> int:
         return self._hash  # type: ignore[attr-defined,no-any-return]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The stored hash holds in one process only, so pickling makes the type anew.
+        return type(self), tuple(getattr(self, f.name) for f in fields(self))
 
     def _check_block(self) -> None:
         if self.slayout != "none_box":

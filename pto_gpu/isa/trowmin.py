@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from pto_gpu.isa.bytes_moved import row_fold
 from pto_gpu.isa.formulas import canonical_nan, minimum, number
 from pto_gpu.isa.record import Draw, Family, Instruction, Kind, Operand, Plane, RegionRule, Regions, Role, Types
@@ -37,17 +39,19 @@ def _tmp_too_small(regions: Regions, types: Types) -> Any:
     rows, cols = regions["src"]
     if not src.element.is_float:
         return tmp.cols * tmp.element.itemsize < BLOCK_BYTES
-    if _takes_fast_path(regions, types):
-        return tmp.nbytes < _A2A3_FAST_TMP_BYTES
     lanes = TARGETS["a2a3"].repeat_bytes // src.element.itemsize
     narrow = (cols > lanes) & (tmp.cols < lanes)
     short = (cols >= 2 * lanes) & (rows > tmp.rows)
-    return narrow | short
+    if not _has_fast_path(types):
+        return narrow | short
+    full = (rows == src.rows) & (cols == src.cols)
+    return np.where(full, tmp.nbytes < _A2A3_FAST_TMP_BYTES, narrow | short)
 
 
-def _takes_fast_path(regions: Regions, types: Types) -> bool:
+def _has_fast_path(types: Types) -> bool:
+    """Whether the types are those of the fast path, which tiles with a full valid region then take."""
     src, dst = types["src"], types["dst"]
-    full = (src.v_row, src.v_col) == (src.rows, src.cols) and tuple(regions["src"]) == (src.rows, src.cols)
+    full = (src.v_row, src.v_col) == (src.rows, src.cols)
     column = dst.layout == "DN" and dst.v_col == 1
     return src.dtype == "f32" and full and column and (src.rows, src.cols) in _A2A3_FAST_SHAPES
 

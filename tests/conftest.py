@@ -1,0 +1,50 @@
+"""Backends under test and the seed of every random test."""
+
+from __future__ import annotations
+
+import importlib
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+settings.register_profile("suite", derandomize=True, deadline=None, print_blob=True)
+settings.load_profile("suite")
+
+
+class Backend(NamedTuple):
+    """A backend and the device that its tiles lie on."""
+
+    name: str
+    device: str
+
+
+#: A ``backend`` test runs once for each line, a ``host_backend`` test once for each line on the CPU.
+BACKENDS = [
+    Backend("numpy", "cpu"),
+    Backend("cpu", "cpu"),
+]
+
+
+def _ready(backend: Backend) -> Backend:
+    if not hasattr(importlib.import_module(f"pto_gpu.backends.{backend.name}"), "run"):
+        pytest.skip(f"backend {backend.name} is not written yet: it has no run()")
+    return backend
+
+
+@pytest.fixture(scope="session", params=BACKENDS, ids=lambda b: b.name)
+def backend(request: pytest.FixtureRequest) -> Backend:
+    """For tests whose tiles lie on ``backend.device``."""
+    return _ready(request.param)
+
+
+@pytest.fixture(scope="session", params=[b for b in BACKENDS if b.device == "cpu"], ids=lambda b: b.name)
+def host_backend(request: pytest.FixtureRequest) -> Backend:
+    """For tests that read and write tiles in host memory."""
+    return _ready(request.param)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(20240607)
