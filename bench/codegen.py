@@ -1,4 +1,4 @@
-"""What the Triton compiler makes of the kernels, without a GPU: ``python bench/codegen.py [--arch sm_90] [--json FILE]``.
+"""What the Triton compiler makes of the kernels, without a GPU: ``python bench/codegen.py [--arch sm_90]``.
 
 Compiles every instruction x element type x {full, uniform, per tile} x architecture for a set of tile shapes. Fails
 (exit status 1) where a bulk access is narrower than 16 bytes though the rows allow it, anything spills, a product is
@@ -10,12 +10,15 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import multiprocessing
+import os
 import re
 import subprocess
 import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,10 +27,10 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from pto_gpu.backends.triton_plan import BLOCK_BYTES, INTEGERS, VECTOR_BYTES, WARPS, Plan, Shape, make_plan
+from pto_gpu.backends.triton_plan import BLOCK_BYTES, VECTOR_BYTES, WARPS, Plan, Shape, make_plan
 from pto_gpu.isa import instructions
 from pto_gpu.isa.record import Family, Instruction, Kind
-from pto_gpu.numerics import Numerics, resolve_numerics
+from pto_gpu.numerics import NUMERICS, Numerics, resolve_numerics
 from pto_gpu.types import ELEMENT_TYPES, ElementType
 
 TARGETS = {
@@ -46,7 +49,7 @@ NAN_RULES = ("isa", "formal", "simulator")
 class Case:
     """One compilation."""
 
-    instruction: Instruction
+    name: str
     elements: tuple[str, ...]
     mode: str
     shape: tuple[int, int]
@@ -55,10 +58,14 @@ class Case:
 
     @property
     def label(self) -> str:
+        """What to call it in output."""
         rows, cols = self.shape
-        return (
-            f"{self.instruction.name} {'/'.join(self.elements)} {rows}x{cols} {self.mode} {self.rules.label} {self.target}"
-        )
+        return f"{self.name} {'/'.join(self.elements)} {rows}x{cols} {self.mode} {self.rules.label} {self.target}"
+
+    @property
+    def instruction(self) -> Instruction:
+        """Its record; looked up, because a record does not travel between processes."""
+        return instructions()[self.name]
 
 
 @dataclass
@@ -74,7 +81,7 @@ class Report:
     problems: list[str] = field(default_factory=list)
 
 
-def cases(targets: list[str], modes: tuple[str, ...], shapes: Any, rules: tuple[str, ...]) -> Iterator[Case]:
+def cases(targets: Any, modes: Any, shapes: Any, rules: tuple[str, ...]) -> Iterator[Case]:
     """Every combination; rule sets that an instruction's kernel cannot tell apart are compiled once."""
     for instruction in instructions().values():
         signatures = dict.fromkeys(s for allowed in instruction.element_types.values() for s in allowed)
@@ -89,7 +96,7 @@ def cases(targets: list[str], modes: tuple[str, ...], shapes: Any, rules: tuple[
                 for mode in modes:
                     for shape in shapes:
                         for target in targets:
-                            yield Case(instruction, elements, mode, shape, numerics, target)
+                            yield Case(instruction.name, elements, mode, shape, numerics, target)
 
 
 def plan_of_case(case: Case) -> Plan:
@@ -236,16 +243,36 @@ def narrow_offsets(ttir: str) -> list[str]:
     return problems
 
 
+def compile_cases(chosen: list[Case], jobs: int) -> Iterator[Report]:
+    """A report for each case, in order, compiled by ``jobs`` processes."""
+    if jobs == 1:
+        yield from map(compile_case, chosen)
+        return
+    # Spawned, not forked: the compiler has threads of its own.
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(compile_case, chosen, chunksize=8)
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--arch", action="append", choices=[*TARGETS], help="default: all")
+    parser.add_argument("--op", action="append", choices=[*instructions()], help="default: all")
+    parser.add_argument("--mode", action="append", choices=MODES, help="default: all")
+    parser.add_argument("--numerics", action="append", choices=[*NUMERICS], help="default: one for each NaN rule")
     parser.add_argument("--shape", action="append", help="ROWSxCOLS; default: a set of three")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes; default: one a core")
     parser.add_argument("--json", type=Path, help="write every report here")
     options = parser.parse_args(argv)
     shapes = [tuple(map(int, s.split("x"))) for s in options.shape or ()] or SHAPES
+    chosen = [
+        case
+        for case in cases(
+            options.arch or [*TARGETS], options.mode or MODES, shapes, tuple(options.numerics or NAN_RULES)
+        )
+        if case.name in (options.op or instructions())
+    ]
     reports = []
-    for case in cases(options.arch or [*TARGETS], MODES, shapes, NAN_RULES):
-        report = compile_case(case)
+    for report in compile_cases(chosen, options.jobs):
         reports.append(report)
         state = "; ".join(report.problems) or "ok"
         print(f"{report.label}: {report.registers} registers, loads {report.loads}, stores {report.stores}: {state}")

@@ -5,7 +5,6 @@ A sibling is one function ``(a, b, ORDER, NAN_BITS) -> bits`` and its line in ``
 
 import triton
 import triton.language as tl
-
 from pto_gpu.kernels.block import load_vectors, place, pointers, store_vectors, valid_count, vectors_inside
 from pto_gpu.kernels.order import bits_of_min_key, key_with_nan, min_key
 

@@ -5,7 +5,6 @@ A sibling is one function ``(a, b, ORDER, TIE, NAN_BITS) -> where src0 is taken`
 
 import triton
 import triton.language as tl
-
 from pto_gpu.kernels.block import load_vectors, place, pointers, store_vectors, valid_count, vectors_inside
 from pto_gpu.kernels.order import key_with_nan
 
@@ -45,7 +44,7 @@ def partial_arg(
     dst_val_vec: tl.constexpr, src0_val_vec: tl.constexpr, src1_val_vec: tl.constexpr,
     dst_idx_vec: tl.constexpr, src0_idx_vec: tl.constexpr, src1_idx_vec: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """One block: both defined, the chosen side's pair; one, that side's; none, zero. Index regions equal value regions."""
+    """Both defined, the chosen side's pair; one, that side's; none, zero. Indices have the values' regions."""
     tile0, row0, col0, t, r, c = place(ROWS, COLS, BT, BR, BC)
     p = pointers(dst_val, tile0, row0, col0, t, r, c, dst_val_b, dst_val_r, dst_val_c, dst_val_vec, WIDE)
     p0 = pointers(src0_val, tile0, row0, col0, t, r, c, src0_val_b, src0_val_r, src0_val_c, src0_val_vec, WIDE)

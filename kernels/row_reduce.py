@@ -7,7 +7,6 @@ reduces over the columns, ``FINISH`` turns the result into the bits to store.
 
 import triton
 import triton.language as tl
-
 from pto_gpu.kernels.block import load_vectors, place, pointers, valid_count
 from pto_gpu.kernels.order import bits_of_min_key, is_nan, min_key
 

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import os
 from typing import NamedTuple
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import settings
+
+# The Triton kernels run on a GPU if there is one, else interpreted on tiles in host memory. This must be said
+# before they are imported.
+GPU = torch.cuda.is_available()
+if not GPU:
+    os.environ["TRITON_INTERPRET"] = "1"
 
 settings.register_profile("suite", derandomize=True, deadline=None, print_blob=True)
 settings.load_profile("suite")
@@ -24,6 +32,7 @@ class Backend(NamedTuple):
 BACKENDS = [
     Backend("numpy", "cpu"),
     Backend("cpu", "cpu"),
+    Backend("triton", "cuda:0" if GPU else "cpu"),
 ]
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import torch
-
 import triton
+
 from pto_gpu.backends import triton_plan
 from pto_gpu.backends.triton_plan import Plan
 from pto_gpu.isa.record import Call
@@ -72,8 +72,8 @@ def _pointer(tile: TileBuf) -> torch.Tensor:
     if tile.device != "cpu":
         return tile.torch().view(getattr(torch, integer))
     # One element is enough, and torch knows neither negative strides nor read-only memory.
-    memory = (ctypes.c_char * tile.type.element.itemsize).from_address(tile.memory.address)
-    return torch.from_numpy(np.frombuffer(memory, integer))
+    memory = (ctypes.c_ubyte * tile.type.element.itemsize).from_address(tile.memory.address)
+    return torch.from_numpy(np.ctypeslib.as_array(memory).view(integer))
 
 
 class _DeviceRegion:

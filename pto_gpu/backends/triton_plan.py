@@ -18,7 +18,7 @@ WARPS: Final = 4
 BLOCK_BYTES: Final = 16384
 #: The interpreter's cost is per program and hardly per element.
 HOST_BLOCK_BYTES: Final = 1 << 17
-#: Columns of a block are halved to waste less of the last one, but not below this.
+#: Blocks are made smaller to pad less, but not below this many columns, or elements of several rows.
 MIN_SPLIT: Final = 128
 
 #: The signed integers that stand for elements of a size.
@@ -48,9 +48,10 @@ class Shape(NamedTuple):
         """``VEC`` of :mod:`pto_gpu.kernels.block`."""
         if self.cols > 1 and self.strides[2] != 1:
             return 0
-        lanes = VECTOR_BYTES // self.element.itemsize
+        lanes: int = VECTOR_BYTES // self.element.itemsize
         steps = [self.strides[0], self.strides[1] if self.rows > 1 else 0, self.cols]
-        return lanes if self.aligned and not any(s % lanes for s in steps) else 1
+        aligned = self.aligned and all(step % lanes == 0 for step in steps)
+        return lanes if aligned else 1
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,8 @@ class Plan:
         blocks = -(-c["ROWS"] // c["BR"])
         if self.family != Family.ROW_REDUCE:
             blocks *= -(-c["COLS"] // c["BC"])
-        return -(-batch // c["BT"]) * blocks
+        programs: int = -(-batch // c["BT"]) * blocks
+        return programs
 
 
 _plans: dict[tuple[Any, ...], Plan] = {}
@@ -80,8 +82,10 @@ def plan_of(call: Call, *, host: bool) -> Plan:
     """The plan of a call; made once for each combination of static facts."""
     instruction, tiles = call.instruction, call.tiles
     names = tuple(o.name for o in (*instruction.dsts, *instruction.sources))
-    full = all(tuple(tiles[n].region) == (tiles[n].type.rows, tiles[n].type.cols) for n in names if _uniform(tiles[n]))
-    full = full and all(_uniform(tiles[n]) for n in names)
+    # A row reduction's dst has src's rows, whatever its capacity, and one column that counts.
+    whole = names[len(instruction.dsts) :] if instruction.family == Family.ROW_REDUCE else names
+    full = all(tiles[n].region == (tiles[n].type.rows, tiles[n].type.cols) for n in whole if tiles[n].region.uniform)
+    full = full and all(tiles[n].region.uniform for n in whole)
     memories = [tiles[n].memory for n in names]
     facts = tuple((m.strides, m.address % VECTOR_BYTES == 0) for m in memories)
     key = (instruction.name, tuple(tiles[n].type for n in names), facts, call.rules, full, host)
@@ -97,15 +101,10 @@ def plan_of(call: Call, *, host: bool) -> Plan:
     return plan
 
 
-def _uniform(tile: Any) -> bool:
-    uniform: bool = tile.region.uniform
-    return uniform
-
-
 def make_plan(
     instruction: Instruction, shapes: Mapping[str, Shape], rules: Numerics, full: bool, block_bytes: int
 ) -> Plan:
-    """The plan for operands of these shapes; ``full``: the region of every operand is its whole capacity."""
+    """The plan for operands of these shapes; ``full``: everything is valid everywhere."""
     first = shapes[instruction.dsts[0].name]
     swapped = False
     if instruction.family == Family.ROW_REDUCE:
@@ -145,17 +144,19 @@ def _reach(shape: Shape, bt: int, br: int, bc: int) -> int:
 
 def block_shape(rows: int, cols: int, elements: int) -> tuple[int, int, int]:
     """Tiles, rows and columns of a block of about ``elements``; powers of two. A fixed rule, no tuning."""
-    bc = min(_power_of_two(cols), elements)
-    while bc > MIN_SPLIT and -(-cols // bc) * bc - cols > cols // 8:
-        bc //= 2
-    br = min(_power_of_two(rows), elements // bc)
-    while br > 1 and -(-rows // br) * br - rows > rows // 8 and br * bc > MIN_SPLIT:
-        br //= 2
+    bc = _split(cols, elements, MIN_SPLIT)
+    br = _split(rows, elements // bc, max(1, MIN_SPLIT // bc))
     return max(1, elements // (br * bc)), br, bc
 
 
-def _power_of_two(n: int) -> int:
-    return 1 << (n - 1).bit_length()
+def _split(extent: int, limit: int, least: int) -> int:
+    """The largest piece of ``extent``; a smaller one where that saves an eighth of what is padded on at the end."""
+    best = size = min(1 << (extent - 1).bit_length(), limit)
+    while size > least:
+        size //= 2
+        if -(-extent // size) * size * 8 <= -(-extent // best) * best * 7:
+            best = size
+    return best
 
 
 def combine_of(instruction: Instruction) -> dict[str, Any]:
