@@ -27,7 +27,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from pto_gpu.backends.triton_plan import BLOCK_BYTES, VECTOR_BYTES, WARPS, Plan, Shape, make_plan
+from pto_gpu.backends.triton_plan import BLOCK_BYTES, VECTOR_BYTES, Plan, Shape, make_plan
 from pto_gpu.isa import instructions
 from pto_gpu.isa.record import Family, Instruction, Kind
 from pto_gpu.numerics import NUMERICS, Numerics, resolve_numerics
@@ -130,7 +130,9 @@ def compile_plan(kernel: Any, plan: Plan, elements: dict[str, ElementType], per_
     source = ASTSource(kernel, signature, constants, attributes)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about a default that is set here
-        return triton.compile(source, target=target, options={"num_warps": WARPS, "enable_fp_fusion": False})
+        return triton.compile(
+            source, target=target, options={"num_warps": plan.threads // target.warp_size, "enable_fp_fusion": False}
+        )
 
 
 def compile_case(case: Case) -> Report:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import importlib
 from typing import Any
 
@@ -23,7 +24,7 @@ from pto_gpu.tilebuf import TileBuf
 INTERPRETED: bool = bool(triton.knobs.runtime.interpret)
 
 #: No contraction of multiply and add: every product is rounded once, by itself.
-_LAUNCH = {"num_warps": triton_plan.WARPS, "enable_fp_fusion": False}
+_OPTIONS = {"enable_fp_fusion": False}
 
 
 def unsupported(call: Call) -> str | None:
@@ -42,7 +43,13 @@ def run(call: Call) -> None:
     values = [arguments[name] for name in kernel.arg_names]
     grid = (plan.programs(call.batch),)
     with _device(call.tiles[plan.operands[0]].device):
-        kernel[grid](*values, **_LAUNCH)
+        kernel[grid](*values, num_warps=plan.threads // _warp_size(), **_OPTIONS)
+
+
+@functools.cache
+def _warp_size() -> int:
+    """Threads of a warp: 32, or the 64 of an AMD wavefront."""
+    return 32 if INTERPRETED else int(triton.runtime.driver.active.get_current_target().warp_size)
 
 
 def arguments_of(call: Call, plan: Plan) -> dict[str, Any]:

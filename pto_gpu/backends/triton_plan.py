@@ -13,9 +13,10 @@ from pto_gpu.types import ElementType
 
 #: Bytes of one vector access.
 VECTOR_BYTES: Final = 16
-#: Warps of a program, and bytes that it reads: two sources get 64 bytes, four vectors, a thread each.
-WARPS: Final = 4
+#: Bytes that a program reads, and its threads for each source. Two sources get four vectors a thread each, and four
+#: get one: with more, ptxas spills pointers and masks.
 BLOCK_BYTES: Final = 16384
+THREADS_PER_SOURCE: Final = 64
 #: The interpreter's cost is per program and hardly per element.
 HOST_BLOCK_BYTES: Final = 1 << 17
 #: Blocks are made smaller to pad less, but not below this many columns, or elements of several rows.
@@ -62,6 +63,7 @@ class Plan:
     operands: tuple[str, ...]
     full: bool
     swapped: bool
+    threads: int
     strides: Mapping[str, int]
     constants: Mapping[str, Any]
 
@@ -128,7 +130,8 @@ def make_plan(
         for axis, step in zip("brc", shape.strides, strict=True):
             strides[f"{name}_{axis}"] = step // max(vector, 1)
     constants["WIDE"] = any(_reach(s, bt, br, bc) >= 1 << 31 for s in shapes.values())
-    return Plan(instruction.family, tuple(shapes), full, swapped, strides, constants)
+    threads = THREADS_PER_SOURCE * sources
+    return Plan(instruction.family, tuple(shapes), full, swapped, threads, strides, constants)
 
 
 def _adjacent(shapes: Any) -> int:
