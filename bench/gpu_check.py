@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import importlib.util
 import json
 import platform
 import subprocess
@@ -250,8 +251,11 @@ def bandwidth(device: str) -> dict[str, Any]:
 
 
 def gpu_tests(device: str) -> dict[str, Any]:
-    """The tests marked gpu, in a process of their own."""
+    """The tests marked gpu, in a process of their own; in several where pytest-xdist is there."""
     command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", str(ROOT / "tests")]
+    command += ["-W", "default"]  # this machine's versions may warn of what ours do not
+    if importlib.util.find_spec("xdist"):
+        command += ["-n", "8"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
     tail = done.stdout.strip().splitlines()[-15:]
     return {"summary": tail[-1:], "failures": [] if done.returncode == 0 else tail}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -42,13 +42,17 @@ def _ready(backend: Backend) -> Backend:
     return backend
 
 
-@pytest.fixture(scope="session", params=BACKENDS, ids=lambda b: b.name)
+def _parameters(backends: list[Backend]) -> list[Any]:
+    return [pytest.param(b, id=b.name, marks=() if b.device == "cpu" else pytest.mark.gpu) for b in backends]
+
+
+@pytest.fixture(scope="session", params=_parameters(BACKENDS))
 def backend(request: pytest.FixtureRequest) -> Backend:
     """For tests whose tiles lie on ``backend.device``."""
     return _ready(request.param)
 
 
-@pytest.fixture(scope="session", params=[b for b in BACKENDS if b.device == "cpu"], ids=lambda b: b.name)
+@pytest.fixture(scope="session", params=_parameters([b for b in BACKENDS if b.device == "cpu"]))
 def host_backend(request: pytest.FixtureRequest) -> Backend:
     """For tests that read and write tiles in host memory."""
     return _ready(request.param)
