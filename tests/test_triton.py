@@ -1,4 +1,19 @@
-"""The Triton backend's own paths: block shapes, strides, wide offsets, and what a launch is specialised on."""
+"""The Triton backend's own paths: block shapes, strides, wide offsets, and what a launch is specialised on.
+
+Known traps of Triton and where each is held (numbers of the project's list; threads in brackets):
+
+- NaN in minima and reductions [triton#1566, #7349, #10291]: test_traps.py and test_conformance.py, against an oracle
+  that is neither Triton nor its interpreter; the kernels compare integers, and use no float minimum at all.
+- bf16 in the interpreter [triton#4972, #11584]: bf16 cases of test_conformance.py.
+- integers that wrap, NumPy warnings [triton#9171, #11531]: test_traps.py; warnings are errors in this suite.
+- offsets past 2^31 [triton#1058, FlagGems#4156]: test_offsets_past_2_to_the_31, test_codegen.py, scripts/gpu_check.
+- grid axes above 65535 [triton#3299], empty grids [triton-ascend#984]: here, and test_conformance.py.
+- masks and strides that stop vectors [triton#265, #4834]: test_codegen.py, test_row_strides_and_unaligned_bases.
+- recompilation by value [triton#2939, #9547]: test_nothing_is_specialised_on_a_number, and counted in test_gpu.py.
+- autotuning in every process [triton#6261, #9822]: does not apply, block shapes are a fixed rule.
+- CuPy, streams, devices [cupy#8801, #7527; triton#2441, #5205]: test_cupy_interop.py, test_gpu.py.
+- flushed subnormals, fused products [pytorch#125557]: test_traps.py, and the instructions in test_codegen.py.
+"""
 
 from __future__ import annotations
 

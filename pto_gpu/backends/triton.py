@@ -6,7 +6,6 @@ With ``TRITON_INTERPRET=1`` in the environment the same kernels run on tiles in 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import importlib
 from typing import Any
@@ -73,14 +72,35 @@ def _device(device: str) -> Any:
             yield
 
 
-def _pointer(tile: TileBuf) -> torch.Tensor:
+def _pointer(tile: TileBuf) -> Any:
     """Element [0, 0, 0] as signed integers; the kernel reaches the others through strides."""
-    integer = triton_plan.INTEGERS[tile.type.element.itemsize]
-    if tile.device != "cpu":
-        return tile.torch().view(getattr(torch, integer))
-    # One element is enough, and torch knows neither negative strides nor read-only memory.
-    memory = (ctypes.c_ubyte * tile.type.element.itemsize).from_address(tile.memory.address)
-    return torch.from_numpy(np.ctypeslib.as_array(memory).view(integer))
+    integer = getattr(torch, triton_plan.INTEGERS[tile.type.element.itemsize])
+    return _HostPointer(tile.memory.address, integer) if tile.device == "cpu" else tile.torch().view(integer)
+
+
+class _HostPointer:
+    """An address that the interpreter takes for a tensor that owns its storage.
+
+    A real tensor is copied onto itself after a launch, which memory mapped read-only does not survive, and cannot
+    have negative strides.
+    """
+
+    def __init__(self, address: int, dtype: torch.dtype) -> None:
+        self.address = address
+        self.dtype = dtype
+
+    def data_ptr(self) -> int:
+        return self.address
+
+    def _itself(self, *_: Any, **__: Any) -> _HostPointer:
+        return self
+
+    untyped_storage = cpu = new_empty = set_ = copy_ = _itself
+
+    def _nothing(self) -> int:
+        return 0
+
+    storage_offset = size = stride = _nothing
 
 
 class _DeviceRegion:
