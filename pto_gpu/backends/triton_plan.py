@@ -13,12 +13,12 @@ from pto_gpu.types import ElementType
 
 #: Bytes of one vector access.
 VECTOR_BYTES: Final = 16
-#: Bytes that a program reads, and its threads for each source. Two sources get four vectors a thread each, and four
-#: get one: with more, ptxas spills pointers and masks.
-BLOCK_BYTES: Final = 16384
+#: Bytes of each operand that a program works on, twice as many if there is one source, and its threads for each
+#: source: two vectors a thread of one source or two, one vector of four. With more, ptxas spills pointers and masks.
+BLOCK_BYTES: Final = 4096
 THREADS_PER_SOURCE: Final = 64
 #: The interpreter's cost is per program and hardly per element.
-HOST_BLOCK_BYTES: Final = 1 << 17
+HOST_BLOCK_BYTES: Final = 1 << 16
 #: Blocks are made smaller to pad less, but not below this many columns, or elements of several rows.
 MIN_SPLIT: Final = 128
 
@@ -119,8 +119,9 @@ def make_plan(
         if full and all(s.vector and (s.rows == 1 or s.strides[1] == s.cols) for s in shapes.values()):
             shapes = {n: s.one_row() for n, s in shapes.items()}
         grid = shapes[instruction.dsts[0].name]
-    sources = max(len(instruction.sources), 2)  # one source does not get more: it would take the registers of two
-    elements = block_bytes // sources // max(s.element.itemsize for s in shapes.values())
+    sources = len(instruction.sources)
+    size = max(s.element.itemsize for s in shapes.values())
+    elements = block_bytes * (2 if sources == 1 else 1) // size
     bt, br, bc = block_shape(grid.rows, grid.cols, elements)
     constants: dict[str, Any] = {"FULL": full, "ROWS": grid.rows, "COLS": grid.cols, "BT": bt, "BR": br, "BC": bc}
     constants |= combine_of(instruction) | rule_constants(first.element, rules)
@@ -130,7 +131,7 @@ def make_plan(
         for axis, step in zip("brc", shape.strides, strict=True):
             strides[f"{name}_{axis}"] = step // max(vector, 1)
     constants["WIDE"] = any(_reach(s, bt, br, bc) >= 1 << 31 for s in shapes.values())
-    threads = THREADS_PER_SOURCE * sources
+    threads = THREADS_PER_SOURCE * max(sources, 2)
     return Plan(instruction.family, tuple(shapes), full, swapped, threads, strides, constants)
 
 
