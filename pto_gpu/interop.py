@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
-from pto_gpu.errors import BackendError, LayoutError, TypeMismatch
+from pto_gpu.errors import BackendError, ConstraintError, LayoutError, TypeMismatch
 from pto_gpu.types import ElementType, element_type_of
 
 if TYPE_CHECKING:
@@ -127,14 +128,48 @@ def to_numpy(x: Any) -> NumPyArray:
     return result
 
 
-def allocate(shape: tuple[int, ...], element: ElementType, device: str, *, zero: bool) -> Any:
-    """New C-contiguous memory on ``device``: a NumPy array, or a torch tensor on a GPU."""
+def allocate(
+    shape: tuple[int, ...], element: ElementType, device: str, *, zero: bool, allocator: str = "default"
+) -> Any:
+    """New C-contiguous memory on ``device``: a NumPy array, or a torch tensor on a GPU.
+
+    ``allocator``: as :func:`resolve_allocator` gave it. CuPy memory lives as long as the tensor that shows it.
+    """
     if device == "cpu":
         return np.zeros(shape, element.numpy) if zero else np.empty(shape, element.numpy)
+    if allocator == "cupy":
+        return _allocate_in_cupy(shape, element, device, zero=zero)
     import torch
 
     make = torch.zeros if zero else torch.empty
     return make(shape, dtype=getattr(torch, element.torch_name), device=device)
+
+
+def _allocate_in_cupy(shape: tuple[int, ...], element: ElementType, device: str, *, zero: bool) -> torch.Tensor:
+    import cupy
+    import torch
+
+    with cupy.cuda.Device(int(device.partition(":")[2])):
+        # The bytes are used on torch's stream: make them there, so that the pool gives them back in order.
+        with cupy.cuda.ExternalStream(torch.cuda.current_stream(device).cuda_stream):
+            make = cupy.zeros if zero else cupy.empty
+            array = make(shape, f"i{element.itemsize}")
+        return torch.utils.dlpack.from_dlpack(array).view(getattr(torch, element.torch_name))
+
+
+def resolve_allocator(allocator: str | None, device: str) -> str:
+    """``"default"`` or ``"cupy"``; raises where that is not known or CuPy cannot give memory on ``device``."""
+    if allocator is None:
+        return "default"
+    if allocator != "cupy":
+        raise ConstraintError(
+            f"allocator={allocator!r} is not known: allowed cupy, or None for torch's and NumPy's own"
+        )
+    if device == "cpu":
+        raise BackendError("allocator='cupy': the device is cpu: CuPy's pool has memory of a GPU")
+    if importlib.util.find_spec("cupy") is None:
+        raise BackendError("allocator='cupy': CuPy is not installed: pip install cupy-cuda12x (or 13x)")
+    return allocator
 
 
 def resolve_device(device: Any) -> str:

@@ -18,16 +18,18 @@ from pto_gpu.types import ELEMENT_TYPES, TileBufType, count
 class _Segment:
     """Bytes ``[low, high)`` of the Unified Buffer, for the whole batch; storage is made at first use."""
 
-    def __init__(self, low: int, high: int) -> None:
+    def __init__(self, low: int, high: int, allocator: str) -> None:
         self.low = low
         self.high = high
+        self.allocator = allocator
         self.storage: Any = None
         self.replaced = False  # merged into a larger segment: views of this one are stale
         self._exports: list[weakref.ref[Any]] = []
 
     def materialise(self, batch: int, device: str) -> Any:
         if self.storage is None:
-            self.storage = interop.allocate((batch, self.high - self.low), ELEMENT_TYPES["u8"], device, zero=True)
+            shape = (batch, self.high - self.low)
+            self.storage = interop.allocate(shape, ELEMENT_TYPES["u8"], device, zero=True, allocator=self.allocator)
         return self.storage
 
     def export_root(self) -> Any:
@@ -47,16 +49,18 @@ class _Segment:
 class UnifiedBuffer:
     """The on-chip vector memory of ``batch`` cores, byte-addressed from 0 (192 KiB on a2a3, 256 KiB on a5).
 
-    Only the bytes at addresses in use take memory. Fresh bytes are zero. Raises ConstraintError for a
-    negative batch or an unknown target, BackendError for a device that is not there.
+    Only the bytes at addresses in use take memory. Fresh bytes are zero. ``allocator="cupy"`` takes the memory
+    of a GPU from CuPy's pool instead of torch's. Raises ConstraintError for a negative batch or an unknown
+    target or allocator, BackendError for a device or library that is not there.
     """
 
-    def __init__(self, batch: int = 1, target: str = "a5", device: Any = "cpu") -> None:
+    def __init__(self, batch: int = 1, target: str = "a5", device: Any = "cpu", allocator: str | None = None) -> None:
         self.batch = count(batch, "UnifiedBuffer: batch")
         if self.batch < 0:
             raise ConstraintError(f"UnifiedBuffer: batch={batch} must not be negative")
         self.target = resolve_target(target)
         self.device = interop.resolve_device(device)
+        self.allocator = interop.resolve_allocator(allocator, self.device)
         self._segments: list[_Segment] = []
 
     def tile(self, type: TileBufType, valid_row: Any = None, valid_col: Any = None) -> UbTile:
@@ -80,7 +84,8 @@ class UnifiedBuffer:
                 f"TASSIGN: bytes 0x{low:x} to 0x{high:x} join memory that an array from .numpy() or .torch() still "
                 "shows: drop that array, or assign every tile before taking views"
             )
-        merged = _Segment(min([low, *(s.low for s in touched)]), max([high, *(s.high for s in touched)]))
+        start, end = min([low, *(s.low for s in touched)]), max([high, *(s.high for s in touched)])
+        merged = _Segment(start, end, self.allocator)
         for segment in touched:
             segment.replaced = True
             if segment.storage is not None:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import importlib
-from typing import NamedTuple
+import os
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import settings
+
+# The Triton kernels run on a GPU if there is one, else interpreted on tiles in host memory. This must be said
+# before they are imported.
+GPU = torch.cuda.is_available()
+if not GPU:
+    os.environ["TRITON_INTERPRET"] = "1"
 
 settings.register_profile("suite", derandomize=True, deadline=None, print_blob=True)
 settings.load_profile("suite")
@@ -24,6 +32,7 @@ class Backend(NamedTuple):
 BACKENDS = [
     Backend("numpy", "cpu"),
     Backend("cpu", "cpu"),
+    Backend("triton", "cuda:0" if GPU else "cpu"),
 ]
 
 
@@ -33,13 +42,17 @@ def _ready(backend: Backend) -> Backend:
     return backend
 
 
-@pytest.fixture(scope="session", params=BACKENDS, ids=lambda b: b.name)
+def _parameters(backends: list[Backend]) -> list[Any]:
+    return [pytest.param(b, id=b.name, marks=() if b.device == "cpu" else pytest.mark.gpu) for b in backends]
+
+
+@pytest.fixture(scope="session", params=_parameters(BACKENDS))
 def backend(request: pytest.FixtureRequest) -> Backend:
     """For tests whose tiles lie on ``backend.device``."""
     return _ready(request.param)
 
 
-@pytest.fixture(scope="session", params=[b for b in BACKENDS if b.device == "cpu"], ids=lambda b: b.name)
+@pytest.fixture(scope="session", params=_parameters([b for b in BACKENDS if b.device == "cpu"]))
 def host_backend(request: pytest.FixtureRequest) -> Backend:
     """For tests that read and write tiles in host memory."""
     return _ready(request.param)

@@ -16,7 +16,10 @@ def load(name: str) -> Any:
     """The module of the backend called ``name``; imported at first use, since Numba and Triton are slow to import."""
     module = _loaded.get(name)
     if module is None:
-        module = _loaded[name] = importlib.import_module(f"{__name__}.{name}")
+        try:
+            module = _loaded[name] = importlib.import_module(f"{__name__}.{name}")
+        except ImportError as error:  # Triton has no wheels for macOS and Windows
+            raise BackendError(f"backend {name} cannot be loaded: {error}") from error
     return module
 
 

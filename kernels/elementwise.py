@@ -1,0 +1,68 @@
+"""Two sources, each defined wherever dst is: TPRELU and its siblings.
+
+A sibling is one function ``(a, b, ZERO, NAN_BITS) -> bits`` and its line in ``COMBINES``.
+"""
+
+import triton
+import triton.language as tl
+from pto_gpu.kernels.block import load_vectors, place, pointers, store_vectors, valid_count, vectors_inside
+from pto_gpu.kernels.order import is_nan
+
+
+@triton.jit
+def product(a, b, NAN_BITS: tl.constexpr):
+    """Bits of the product, rounded once; a NaN is canonical. Two f16 multiply exactly in f32."""
+    if a.dtype.primitive_bitwidth == 16:
+        HALF: tl.constexpr = tl.float16 if NAN_BITS == 0x7E00 else tl.bfloat16
+        x, y = a.to(HALF, bitcast=True).to(tl.float32), b.to(HALF, bitcast=True).to(tl.float32)
+        bits = (x * y).to(HALF).to(a.dtype, bitcast=True)
+    else:
+        bits = (a.to(tl.float32, bitcast=True) * b.to(tl.float32, bitcast=True)).to(a.dtype, bitcast=True)
+    return tl.where(is_nan(bits, NAN_BITS), NAN_BITS, bits)
+
+
+@triton.jit
+def combine_prelu(a, b, ZERO: tl.constexpr, NAN_BITS: tl.constexpr):
+    """``a > 0 ? a : a * b``, on bits: positive and no NaN; ``ZERO == "keep"`` returns +-0 as it is."""
+    kept = (a > 0) & (is_nan(a, NAN_BITS) == 0)
+    if ZERO == "keep":
+        LOW: tl.constexpr = -(1 << (a.dtype.primitive_bitwidth - 1))
+        kept = kept | (a == 0) | (a == LOW)
+    return tl.where(kept, a, product(a, b, NAN_BITS))
+
+
+@triton.jit(do_not_specialize=[
+    "batch", "dst_rows", "dst_cols",
+    "dst_b", "dst_r", "dst_c", "src0_b", "src0_r", "src0_c", "src1_b", "src1_r", "src1_c",
+])  # fmt: skip
+def elementwise(
+    dst, src0, src1, batch, dst_rows, dst_cols,
+    dst_b, dst_r, dst_c, src0_b, src0_r, src0_c, src1_b, src1_r, src1_c,
+    COMBINE: tl.constexpr, ZERO: tl.constexpr, NAN_BITS: tl.constexpr, FULL: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, BT: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    dst_vec: tl.constexpr, src0_vec: tl.constexpr, src1_vec: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """One block; the sources' regions equal dst's. ``FULL``: the whole tile is valid."""
+    tile0, row0, col0, t, r, c = place(ROWS, COLS, BT, BR, BC)
+    p = pointers(dst, tile0, row0, col0, t, r, c, dst_b, dst_r, dst_c, dst_vec, WIDE)
+    p0 = pointers(src0, tile0, row0, col0, t, r, c, src0_b, src0_r, src0_c, src0_vec, WIDE)
+    p1 = pointers(src1, tile0, row0, col0, t, r, c, src1_b, src1_r, src1_c, src1_vec, WIDE)
+    live = tile0 + t < batch
+    if FULL:
+        if (tile0 + BT <= batch) & (row0 + BR <= ROWS) & (col0 + BC <= COLS):
+            tl.store(p, COMBINE(tl.load(p0), tl.load(p1), ZERO, NAN_BITS))
+        else:
+            rows, cols = ROWS - row0.to(tl.int32), COLS - col0.to(tl.int32)
+            a = load_vectors(p0, r, c, rows, cols, live, src0_vec)
+            b = load_vectors(p1, r, c, rows, cols, live, src1_vec)
+            here = vectors_inside(r, c, rows, cols, live, dst_vec)
+            tl.store(p, COMBINE(a, b, ZERO, NAN_BITS), mask=here)
+    else:
+        rows = valid_count(dst_rows, row0, tile0, t, live)
+        cols = valid_count(dst_cols, col0, tile0, t, live)
+        a = load_vectors(p0, r, c, rows, cols, live, src0_vec)
+        b = load_vectors(p1, r, c, rows, cols, live, src1_vec)
+        store_vectors(p, COMBINE(a, b, ZERO, NAN_BITS), r, c, rows, cols, live, dst_vec)
+
+
+COMBINES = {"prelu": {"COMBINE": combine_prelu}}

@@ -1,0 +1,62 @@
+"""Order keys: floats compared as integers, so that one kernel serves every element type.
+
+A tile of floats comes in as signed integers of the same width. ``NAN_BITS`` is the bit pattern of the element
+type's canonical NaN (0 for integers). ``ORDER`` says how bits are compared: ``"signed"`` and ``"unsigned"`` for
+integers, and the NaN rule ``"propagate"``, ``"number"`` or ``"select"`` for floats.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def order_key(x):
+    """Bits of a float to an integer in the same order, with -0 < +0; its own inverse."""
+    W: tl.constexpr = x.dtype.primitive_bitwidth
+    HIGH: tl.constexpr = (1 << (W - 1)) - 1
+    return x ^ ((x >> (W - 1)) & HIGH)
+
+
+@triton.jit
+def is_nan(x, NAN_BITS: tl.constexpr):
+    """Where the float with bits x is a NaN."""
+    HIGH: tl.constexpr = (1 << (x.dtype.primitive_bitwidth - 1)) - 1
+    INFINITY: tl.constexpr = NAN_BITS & (NAN_BITS << 1)  # without the quiet bit, and the bit shifted in is 0
+    return (x & HIGH) > INFINITY
+
+
+@triton.jit
+def key_with_nan(x, NAN_BITS: tl.constexpr, NAN_KEY: tl.constexpr, FOLD: tl.constexpr):
+    """The order key, with every NaN on ``NAN_KEY``; ``FOLD`` puts -0 (key -1) on +0, for an IEEE comparison."""
+    key = order_key(x)
+    if FOLD:
+        key = tl.where(key == -1, 0, key)
+    return tl.where(is_nan(x, NAN_BITS), NAN_KEY, key)
+
+
+@triton.jit
+def min_key(x, ORDER: tl.constexpr, NAN_BITS: tl.constexpr):
+    """The key whose integer minimum is the minimum: NaN wins (propagate) or loses (number, select)."""
+    W: tl.constexpr = x.dtype.primitive_bitwidth
+    LOW: tl.constexpr = -(1 << (W - 1))
+    NAN_KEY: tl.constexpr = LOW if ORDER == "propagate" else -LOW - 1
+    if ORDER == "signed":
+        return x
+    elif ORDER == "unsigned":
+        return x ^ LOW
+    else:
+        return key_with_nan(x, NAN_BITS, NAN_KEY, ORDER == "select")
+
+
+@triton.jit
+def bits_of_min_key(key, ORDER: tl.constexpr, NAN_BITS: tl.constexpr):
+    """Back from :func:`min_key`; a NaN is canonical."""
+    W: tl.constexpr = key.dtype.primitive_bitwidth
+    LOW: tl.constexpr = -(1 << (W - 1))
+    NAN_KEY: tl.constexpr = LOW if ORDER == "propagate" else -LOW - 1
+    if ORDER == "signed":
+        return key
+    elif ORDER == "unsigned":
+        return key ^ LOW
+    else:
+        return tl.where(key == NAN_KEY, NAN_BITS, order_key(key))

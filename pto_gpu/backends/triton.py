@@ -1,0 +1,122 @@
+"""The GPU backend: launches the Triton kernels of :mod:`pto_gpu.kernels`, one launch for a call.
+
+With ``TRITON_INTERPRET=1`` in the environment the same kernels run on tiles in host memory, slowly: for tests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+from typing import Any
+
+import numpy as np
+import torch
+import triton
+
+from pto_gpu.backends import triton_plan
+from pto_gpu.backends.triton_plan import Plan
+from pto_gpu.isa.record import Call
+from pto_gpu.tilebuf import TileBuf
+
+#: Whether the kernels are interpreted: decided by the environment when Triton first decorates one.
+INTERPRETED: bool = bool(triton.knobs.runtime.interpret)
+
+#: No contraction of multiply and add: every product is rounded once, by itself.
+_OPTIONS = {"enable_fp_fusion": False}
+
+
+def unsupported(call: Call) -> str | None:
+    """Why this backend cannot run ``call``, or None."""
+    device = call.tiles[call.instruction.operands[0].name].device
+    if device == "cpu" and not INTERPRETED:
+        return "tiles are in host memory: allowed tiles on a GPU, or TRITON_INTERPRET=1 set before Python starts"
+    return None
+
+
+def run(call: Call) -> None:
+    """Run a checked call with at least one tile, on the current stream of the tiles' device."""
+    plan = triton_plan.plan_of(call, host=INTERPRETED)
+    kernel = getattr(importlib.import_module(f"pto_gpu.kernels.{plan.family}"), plan.family)
+    arguments = arguments_of(call, plan)
+    values = [arguments[name] for name in kernel.arg_names]
+    grid = (plan.programs(call.batch),)
+    with _device(call.tiles[plan.operands[0]].device):
+        kernel[grid](*values, num_warps=plan.threads // _warp_size(), **_OPTIONS)
+
+
+@functools.cache
+def _warp_size() -> int:
+    """Threads of a warp: 32, or the 64 of an AMD wavefront."""
+    return 32 if INTERPRETED else int(triton.runtime.driver.active.get_current_target().warp_size)
+
+
+def arguments_of(call: Call, plan: Plan) -> dict[str, Any]:
+    """Every argument of the kernel by name: memory, batch, valid counts, strides, compile-time constants."""
+    arguments: dict[str, Any] = {"batch": call.batch, **plan.strides, **plan.constants}
+    for name in plan.operands:
+        tile = call.tiles[name]
+        arguments[name] = _pointer(tile)
+        rows, cols = _counts(tile) if not plan.full else tile.region
+        arguments[f"{name}_rows"], arguments[f"{name}_cols"] = (cols, rows) if plan.swapped else (rows, cols)
+    return arguments
+
+
+@contextlib.contextmanager
+def _device(device: str) -> Any:
+    if device == "cpu":
+        with np.errstate(all="ignore"):  # the interpreter computes with NumPy
+            yield
+    else:
+        with torch.cuda.device(device):
+            yield
+
+
+def _pointer(tile: TileBuf) -> Any:
+    """Element [0, 0, 0] as signed integers; the kernel reaches the others through strides."""
+    integer = getattr(torch, triton_plan.INTEGERS[tile.type.element.itemsize])
+    return _HostPointer(tile.memory.address, integer) if tile.device == "cpu" else tile.torch().view(integer)
+
+
+class _HostPointer:
+    """An address that the interpreter takes for a tensor that owns its storage.
+
+    A real tensor is copied onto itself after a launch, which memory mapped read-only does not survive, and cannot
+    have negative strides.
+    """
+
+    def __init__(self, address: int, dtype: torch.dtype) -> None:
+        self.address = address
+        self.dtype = dtype
+
+    def data_ptr(self) -> int:
+        return self.address
+
+    def _itself(self, *_: Any, **__: Any) -> _HostPointer:
+        return self
+
+    untyped_storage = cpu = new_empty = set_ = copy_ = _itself
+
+    def _nothing(self) -> int:
+        return 0
+
+    storage_offset = size = stride = _nothing
+
+
+class _DeviceRegion:
+    """Valid counts of one batch where the kernel reads them: an int, or an int32 tensor."""
+
+    def __init__(self, tile: TileBuf) -> None:
+        self.region = tile.region
+        self.counts = tuple(
+            n if isinstance(n, int) else torch.tensor(n, dtype=torch.int32, device=tile.device) for n in tile.region
+        )
+
+
+def _counts(tile: TileBuf) -> tuple[Any, ...]:
+    if tile.region.uniform:
+        return tile.region
+    cached = tile._backend_cache
+    if not isinstance(cached, _DeviceRegion) or cached.region is not tile.region:
+        cached = tile._backend_cache = _DeviceRegion(tile)
+    return cached.counts
