@@ -70,8 +70,8 @@ def make(
         valid_row, valid_col = counts[side if partial or operand.role is Role.DST else "dst"]
         tiles[operand.name] = _tile(rng, operand, instruction, ty, batch, valid_row, valid_col)
     sizes = {name: tile.type.element.itemsize for name, tile in tiles.items()}
-    nbytes = instruction.bytes_moved({name: tile.region for name, tile in tiles.items()}, sizes)
-    return Workload(instruction, signature, tiles, nbytes * (batch if valid == "full" else 1))
+    nbytes = instruction.bytes_moved({name: tile.region for name, tile in tiles.items()}, sizes, batch)
+    return Workload(instruction, signature, tiles, nbytes)
 
 
 def _tile(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,9 @@ import numpy as np
 from pto_gpu.errors import AddressError, ConstraintError, LayoutError, PtoError, TypeMismatch
 from pto_gpu.isa.record import Call, Instruction, Operand, RegionRule, Regions, Role, TypeRule, Types
 from pto_gpu.memory import UbTile
-from pto_gpu.regions import Region
 from pto_gpu.targets import TARGETS
 from pto_gpu.tilebuf import Memory, TileBuf
+from pto_gpu.types import TileBufType
 
 Rule = TypeRule | RegionRule
 
@@ -20,9 +21,9 @@ Rule = TypeRule | RegionRule
 def check_call(call: Call) -> None:
     """Raise the first rule that ``call`` breaks: types, batch and device, memory, valid regions."""
     instruction, tiles = call.instruction, call.tiles
-    _check_tiles(instruction, tiles, call.target)
+    check_together(instruction, tiles, call.target)
     types = {name: tile.type for name, tile in tiles.items()}
-    _check_types_once(instruction, types, call.target)
+    check_types(instruction, types, call.target)
     _check_memory(call)
     regions = {name: tile.region for name, tile in tiles.items()}
     check_regions(instruction, regions, types, call.target, call.undefined, call.batch)
@@ -35,22 +36,16 @@ def _holds(rule: Rule, target: str, present: Mapping[str, Any]) -> bool:
 
 # -- static types -------------------------------------------------------------------------------------
 
-_accepted: dict[tuple[Any, ...], None] = {}
-
-
-def _check_types_once(instruction: Instruction, types: Types, target: str) -> None:
-    key = (instruction.name, target, *types.items())
-    if key in _accepted:
-        return
-    check_types(instruction, types, target)
-    if len(_accepted) > 4096:  # types of a long fuzzing run must not pile up
-        _accepted.clear()
-    _accepted[key] = None
-
 
 def check_types(instruction: Instruction, types: Types, target: str) -> None:
     """Raise the first rule on static types that is broken on ``target``."""
-    for problem in type_problems(instruction, types, target):
+    _check_types(instruction, target, tuple(types.items()))
+
+
+@lru_cache(maxsize=4096)
+def _check_types(instruction: Instruction, target: str, types: tuple[tuple[str, TileBufType], ...]) -> None:
+    # Cached, for the types are the same from call to call; an error is no result and is raised each time.
+    for problem in type_problems(instruction, dict(types), target):
         raise problem
 
 
@@ -97,7 +92,8 @@ def _on(rule: Rule, target: str) -> str:
 # -- batch, device, memory ------------------------------------------------------------------------------
 
 
-def _check_tiles(instruction: Instruction, tiles: Mapping[str, TileBuf], target: str) -> None:
+def check_together(instruction: Instruction, tiles: Mapping[str, TileBuf], target: str) -> None:
+    """Raise unless the tiles lie in memory of ``target`` and are of one batch, on one device."""
     name, first = instruction.name, None
     for operand, tile in tiles.items():
         if isinstance(tile, UbTile):
@@ -239,15 +235,12 @@ def _region_message(
 
 
 def _show(rule: RegionRule, regions: Regions, types: Types, tile: int) -> str:
-    def counts(region: Region) -> tuple[int, int]:
-        return region.of_tile(tile)
-
     if len(rule.operands) == 1:
-        rows, cols = counts(regions[rule.operands[0]])
+        rows, cols = regions[rule.operands[0]].of_tile(tile)
         return f"valid_row={rows}, valid_col={cols}"
     shown = []
     for name in rule.operands:
-        rows, cols = counts(regions[name])
+        rows, cols = regions[name].of_tile(tile)
         capacity = f" of {types[name]}" if "tmp" in rule.operands else ""
         shown.append(f"{name} {rows}x{cols}{capacity}")
     return ", ".join(shown)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from functools import cache
 from typing import Any
 
 from pto_gpu import backends
-from pto_gpu.checks import check_call
+from pto_gpu.checks import check_call, check_together
 from pto_gpu.defaults import Options, current_options
-from pto_gpu.errors import ConstraintError, TypeMismatch
+from pto_gpu.errors import TypeMismatch
 from pto_gpu.isa import instructions
 from pto_gpu.isa.record import Call, Instruction, Role
 from pto_gpu.numerics import Numerics
@@ -25,7 +26,7 @@ def execute(instruction: Instruction, tiles: dict[str, TileBuf], options: Option
         run(call)
 
 
-class _Callable:
+class _Callable(ABC):
     """What the two forms share: operands by position or name, then the four keywords."""
 
     def __init__(
@@ -37,6 +38,24 @@ class _Callable:
         self._operands = operands
         self._optional = optional
         self.__signature__ = _signature(operands, optional)
+
+    def __call__(
+        self,
+        *operands: TileBuf | None,
+        target: str | None = None,
+        backend: str | None = None,
+        numerics: str | Numerics | None = None,
+        undefined: str | None = None,
+        **named: TileBuf | None,
+    ) -> Any:
+        """Check and run; the docstring of each intrinsic says what it does."""
+        options = current_options().override(target, backend, numerics, undefined)
+        results = self._run(self._bind(operands, named), options)
+        return results[0] if len(results) == 1 else results
+
+    @abstractmethod
+    def _run(self, tiles: dict[str, TileBuf], options: Options) -> tuple[TileBuf, ...]:
+        """Run on bound operands and return the destinations."""
 
     def _bind(self, args: tuple[Any, ...], named: dict[str, Any]) -> dict[str, TileBuf]:
         name, operands = self.instruction.name, self._operands
@@ -68,24 +87,11 @@ class Intrinsic(_Callable):
         names = tuple(o.name for o in instruction.operands)
         optional = frozenset(o.name for o in instruction.with_role(Role.TMP))
         super().__init__(instruction, instruction.name, names, optional)
-        self._dsts = tuple(o.name for o in instruction.dsts)
         self.__doc__ = _doc(instruction, "Writes dst's valid region and nothing else; returns dst.")
 
-    def __call__(
-        self,
-        *operands: TileBuf | None,
-        target: str | None = None,
-        backend: str | None = None,
-        numerics: str | Numerics | None = None,
-        undefined: str | None = None,
-        **named: TileBuf | None,
-    ) -> Any:
-        """Check and run; the class docstring of each intrinsic says what it does."""
-        options = current_options().override(target, backend, numerics, undefined)
-        tiles = self._bind(operands, named)
+    def _run(self, tiles: dict[str, TileBuf], options: Options) -> tuple[TileBuf, ...]:
         execute(self.instruction, tiles, options)
-        results = tuple(tiles[name] for name in self._dsts)
-        return results[0] if len(results) == 1 else results
+        return tuple([tiles[o.name] for o in self.instruction.dsts])
 
 
 class ValueForm(_Callable):
@@ -95,33 +101,19 @@ class ValueForm(_Callable):
         super().__init__(instruction, instruction.name.lower(), instruction.assembly, frozenset())
         self.__doc__ = _doc(instruction, "Allocates the result: zero outside its valid region.")
 
-    def __call__(
-        self,
-        *operands: TileBuf,
-        target: str | None = None,
-        backend: str | None = None,
-        numerics: str | Numerics | None = None,
-        undefined: str | None = None,
-        **named: TileBuf,
-    ) -> Any:
-        """Allocate the result, check and run."""
-        options = current_options().override(target, backend, numerics, undefined)
-        sources = self._bind(operands, named)
-        types = {name: tile.type for name, tile in sources.items()}
-        regions = {name: tile.region for name, tile in sources.items()}
-        batches = {tile.batch for tile in sources.values()}
-        if len(batches) > 1:  # the result's valid region cannot even be formed
-            raise ConstraintError(
-                f"{self.instruction.name}: batches differ: seen {', '.join(map(str, sorted(batches)))}"
-            )
-        first = sources[self.instruction.assembly[0]]
+    def _run(self, tiles: dict[str, TileBuf], options: Options) -> tuple[TileBuf, ...]:
+        record = self.instruction
+        check_together(record, tiles, options.target.name)  # else the result has no valid region
+        types = {name: tile.type for name, tile in tiles.items()}
+        regions = {name: tile.region for name, tile in tiles.items()}
+        first = tiles[record.assembly[0]]
         results = tuple(
             TileBuf.zeros(r.type, first.batch, first.device, r.region.rows, r.region.cols)
-            for r in self.instruction.result(types, regions)
+            for r in record.result(types, regions)
         )
-        dsts = zip((o.name for o in self.instruction.dsts), results, strict=True)
-        execute(self.instruction, {**dict(dsts), **sources}, options)
-        return results[0] if len(results) == 1 else results
+        dsts = dict(zip((o.name for o in record.dsts), results, strict=True))
+        execute(record, {**dsts, **tiles}, options)
+        return results
 
 
 def _signature(operands: tuple[str, ...], optional: frozenset[str]) -> inspect.Signature:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from pto_gpu import interop
+from pto_gpu.defaults import current_options
 from pto_gpu.errors import AddressError, ConstraintError, TypeMismatch
 from pto_gpu.regions import Region
-from pto_gpu.targets import resolve_target
-from pto_gpu.tilebuf import Memory, TileBuf, _check_type, _region
+from pto_gpu.tilebuf import Memory, TileBuf, check_tile_type, region_of
 from pto_gpu.types import ELEMENT_TYPES, TileBufType, count
 
 
@@ -49,16 +49,18 @@ class _Segment:
 class UnifiedBuffer:
     """The on-chip vector memory of ``batch`` cores, byte-addressed from 0 (192 KiB on a2a3, 256 KiB on a5).
 
-    Only the bytes at addresses in use take memory. Fresh bytes are zero. ``allocator="cupy"`` takes the memory
+    Only the bytes at addresses in use take memory. Fresh bytes are zero. ``target``: default that of the options. ``allocator="cupy"`` takes the memory
     of a GPU from CuPy's pool instead of torch's. Raises ConstraintError for a negative batch or an unknown
     target or allocator, BackendError for a device or library that is not there.
     """
 
-    def __init__(self, batch: int = 1, target: str = "a5", device: Any = "cpu", allocator: str | None = None) -> None:
+    def __init__(
+        self, batch: int = 1, target: str | None = None, device: Any = "cpu", allocator: str | None = None
+    ) -> None:
         self.batch = count(batch, "UnifiedBuffer: batch")
         if self.batch < 0:
             raise ConstraintError(f"UnifiedBuffer: batch={batch} must not be negative")
-        self.target = resolve_target(target)
+        self.target = current_options().override(target=target).target
         self.device = interop.resolve_device(device)
         self.allocator = interop.resolve_allocator(allocator, self.device)
         self._segments: list[_Segment] = []
@@ -66,8 +68,8 @@ class UnifiedBuffer:
     def tile(self, type: TileBufType, valid_row: Any = None, valid_col: Any = None) -> UbTile:
         """A declared tile without an address; bind it with :func:`TASSIGN`. Arguments as in ``TileBuf.from_array``."""
         what = "UnifiedBuffer.tile"
-        _check_type(type, what)
-        return UbTile(self, type, _region(type, self.batch, valid_row, valid_col, what))
+        check_tile_type(type, what)
+        return UbTile(self, type, region_of(type, self.batch, valid_row, valid_col, what))
 
     @property
     def nbytes(self) -> int:
@@ -123,7 +125,7 @@ class UbTile(TileBuf):
 
     def with_valid(self, valid_row: Any, valid_col: Any) -> UbTile:
         """The same tile (same address) with other valid regions."""
-        other = UbTile(self.ub, self.type, _region(self.type, self.batch, valid_row, valid_col, "TileBuf.with_valid"))
+        other = UbTile(self.ub, self.type, region_of(self.type, self.batch, valid_row, valid_col, "TileBuf.with_valid"))
         other._address = self._address
         return other
 
@@ -133,7 +135,8 @@ class UbTile(TileBuf):
             self._segment = self.ub._segment_at(address)
             storage = self._segment.materialise(self.batch, self.device)
             self._data = self._view(storage)
-            self._memory = self._backend_cache = None
+            self._memory = None
+            self.backend_cache = {}
         return self._segment
 
     def _view(self, storage: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The rule sets: what NaN, ties and signed zeros do (DESIGN: semantics)."""
+"""The rule sets: what NaN, ties and signed zeros do."""
 
 from __future__ import annotations
 

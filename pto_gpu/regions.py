@@ -11,7 +11,7 @@ from pto_gpu.types import count
 
 
 class Region(NamedTuple):
-    """Valid rows and columns: each an int (uniform), or an ``int32[batch]`` array on the tiles' device."""
+    """Valid rows and columns: each an int (uniform), or an ``int32[batch]`` NumPy array."""
 
     rows: Any
     cols: Any

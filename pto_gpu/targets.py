@@ -12,7 +12,7 @@ from pto_gpu.errors import ConstraintError, TypeMismatch
 class Target:
     """A machine generation. Sizes are in bytes.
 
-    ``ub_bytes``: capacity of the Unified Buffer. ``alignment``: of a tile address and a tile row.
+    ``ub_bytes``: capacity of the Unified Buffer. ``alignment``: of a tile address.
     ``repeat_bytes``: what one vector instruction works on.
     """
 

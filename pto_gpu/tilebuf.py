@@ -38,7 +38,7 @@ class TileBuf:
     <pto_gpu.memory.UnifiedBuffer.tile>` and :func:`~pto_gpu.memory.TASSIGN`.
     """
 
-    __slots__ = ("__weakref__", "_backend_cache", "_data", "_memory", "batch", "device", "region", "type")
+    __slots__ = ("__weakref__", "_data", "_memory", "backend_cache", "batch", "device", "region", "type")
 
     type: TileBufType
     batch: int
@@ -55,7 +55,7 @@ class TileBuf:
         self.region = region
         self._data = data
         self._memory: Memory | None = None
-        self._backend_cache: Any = None  # what a backend wants to keep with these tiles
+        self.backend_cache: dict[str, Any] = {}  # what backends keep with these tiles, by a key of their own
 
     # -- construction -----------------------------------------------------------------------------
 
@@ -71,7 +71,7 @@ class TileBuf:
         valid region out of range.
         """
         what = "TileBuf.from_array"
-        _check_type(type, what)
+        check_tile_type(type, what)
         data, device = interop.adopt(x, type.element, what)
         if data.ndim == 2:
             data = data[None]
@@ -82,7 +82,7 @@ class TileBuf:
             if any(s % size for s in data.strides) or data.__array_interface__["data"][0] % size:
                 raise LayoutError(f"{what}: the elements do not lie on {size}-byte boundaries")
         batch = int(data.shape[0])
-        return cls(type, data, batch, device, _region(type, batch, valid_row, valid_col, what))
+        return cls(type, data, batch, device, region_of(type, batch, valid_row, valid_col, what))
 
     @classmethod
     def empty(
@@ -110,7 +110,7 @@ class TileBuf:
     ) -> TileBuf:
         """New tiles with every element ``value``, outside the valid region too; arguments as in :meth:`empty`."""
         what = "TileBuf.full"
-        _check_type(type, what)
+        check_tile_type(type, what)
         fill = _fill_value(value, type.element, f"{what}: value")
         tiles = cls._new(what, type, batch, device, valid_row, valid_col, zero=False)
         tiles._data[...] = fill
@@ -120,11 +120,11 @@ class TileBuf:
     def _new(
         cls, what: str, type: TileBufType, batch: int, device: Any, valid_row: Any, valid_col: Any, *, zero: bool
     ) -> TileBuf:
-        _check_type(type, what)
+        check_tile_type(type, what)
         batch = count(batch, f"{what}: batch")
         if batch < 0:
             raise ConstraintError(f"{what}: batch={batch} must not be negative")
-        region = _region(type, batch, valid_row, valid_col, what)
+        region = region_of(type, batch, valid_row, valid_col, what)
         device = interop.resolve_device(device)
         major, minor = (type.rows, type.cols) if type.blayout == "row_major" else (type.cols, type.rows)
         data = interop.allocate((batch, major, minor), type.element, device, zero=zero)
@@ -134,7 +134,7 @@ class TileBuf:
 
     def with_valid(self, valid_row: Any, valid_col: Any) -> TileBuf:
         """The same tiles (same memory) with other valid regions; arguments as in :meth:`from_array`."""
-        region = _region(self.type, self.batch, valid_row, valid_col, "TileBuf.with_valid")
+        region = region_of(self.type, self.batch, valid_row, valid_col, "TileBuf.with_valid")
         return TileBuf(self.type, self._data, self.batch, self.device, region)
 
     # -- views ------------------------------------------------------------------------------------
@@ -189,7 +189,8 @@ class TileBuf:
         )
 
 
-def _check_type(type: Any, what: str) -> None:
+def check_tile_type(type: Any, what: str) -> None:
+    """Raise unless ``type`` is a TileBufType that tiles can have; ``what`` starts the message."""
     if not isinstance(type, TileBufType):
         raise TypeMismatch(f"{what}: type must be a TileBufType: seen {type.__class__.__name__}")
     if type.slayout != "none_box":
@@ -218,7 +219,9 @@ def _fill_value(value: Any, element: ElementType, what: str) -> int | float:
     return number
 
 
-def _region(type: TileBufType, batch: int, valid_row: Any, valid_col: Any, what: str) -> Region:
+def region_of(type: TileBufType, batch: int, valid_row: Any, valid_col: Any, what: str) -> Region:
+    """The valid regions of ``batch`` tiles: the given counts, or those of the type."""
+
     def counts(value: Any, default: int, capacity: int, name: str) -> Any:
         if value is None:
             if default == DYNAMIC:

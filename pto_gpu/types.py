@@ -29,7 +29,7 @@ PADS: Final = ("null", "zero", "max", "min")
 class ElementType:
     """An element type: its short name, kind (``"f"``, ``"i"`` or ``"u"``), width and C++ spellings.
 
-    ``canonical_nan`` is the bit pattern of a NaN that arithmetic makes; None for integers.
+    ``canonical_nan`` is the bit pattern of a NaN that arithmetic makes, ``infinity`` that of +Inf; None for integers.
     """
 
     name: str
@@ -37,6 +37,7 @@ class ElementType:
     bits: int
     aliases: tuple[str, ...]
     canonical_nan: int | None = None
+    infinity: int | None = None
 
     @property
     def itemsize(self) -> int:
@@ -75,9 +76,9 @@ class ElementType:
 ELEMENT_TYPES: Final[dict[str, ElementType]] = {
     t.name: t
     for t in (
-        ElementType("f16", "f", 16, ("half", "float16_t", "float16"), 0x7E00),
-        ElementType("bf16", "f", 16, ("bfloat16_t", "bfloat16"), 0x7FC0),
-        ElementType("f32", "f", 32, ("float", "float32_t", "float32"), 0x7FC00000),
+        ElementType("f16", "f", 16, ("half", "float16_t", "float16"), 0x7E00, 0x7C00),
+        ElementType("bf16", "f", 16, ("bfloat16_t", "bfloat16"), 0x7FC0, 0x7F80),
+        ElementType("f32", "f", 32, ("float", "float32_t", "float32"), 0x7FC00000, 0x7F800000),
         ElementType("i8", "i", 8, ("int8_t", "int8")),
         ElementType("u8", "u", 8, ("uint8_t", "uint8", "ui8")),
         ElementType("i16", "i", 16, ("int16_t", "int16")),

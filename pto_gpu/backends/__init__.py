@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from pto_gpu.errors import BackendError
 from pto_gpu.isa.record import Call
 
-_loaded: dict[str, Any] = {}
 
-
+@cache
 def load(name: str) -> Any:
     """The module of the backend called ``name``; imported at first use, since Numba and Triton are slow to import."""
-    module = _loaded.get(name)
-    if module is None:
-        try:
-            module = _loaded[name] = importlib.import_module(f"{__name__}.{name}")
-        except ImportError as error:  # Triton has no wheels for macOS and Windows
-            raise BackendError(f"backend {name} cannot be loaded: {error}") from error
-    return module
+    try:
+        return importlib.import_module(f"{__name__}.{name}")
+    except ImportError as error:  # Triton has no wheels for macOS and Windows
+        raise BackendError(f"backend {name} cannot be loaded: {error}") from error
 
 
 def runner(name: str, call: Call) -> Callable[[Call], None]:

@@ -103,20 +103,13 @@ class _HostPointer:
     storage_offset = size = stride = _nothing
 
 
-class _DeviceRegion:
-    """Valid counts of one batch where the kernel reads them: an int, or an int32 tensor."""
-
-    def __init__(self, tile: TileBuf) -> None:
-        self.region = tile.region
-        self.counts = tuple(
-            n if isinstance(n, int) else torch.tensor(n, dtype=torch.int32, device=tile.device) for n in tile.region
-        )
-
-
 def _counts(tile: TileBuf) -> tuple[Any, ...]:
+    """Valid counts of the batch where the kernel reads them: each an int, or an int32 tensor on the tiles' device."""
     if tile.region.uniform:
         return tile.region
-    cached = tile._backend_cache
-    if not isinstance(cached, _DeviceRegion) or cached.region is not tile.region:
-        cached = tile._backend_cache = _DeviceRegion(tile)
-    return cached.counts
+    counts: tuple[Any, ...] | None = tile.backend_cache.get("triton")
+    if counts is None:
+        counts = tile.backend_cache["triton"] = tuple(
+            n if isinstance(n, int) else torch.tensor(n, dtype=torch.int32, device=tile.device) for n in tile.region
+        )
+    return counts

@@ -35,7 +35,7 @@ class Role(StrEnum):
 
 
 class Kind(StrEnum):
-    """Operands of one kind share an element type."""
+    """Operands of one kind share an element type; scratch has a rule of its own where a target wants one."""
 
     VALUE = "value"
     INDEX = "index"
@@ -102,15 +102,20 @@ class Draw:
     like: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Instruction:
     """Everything that is known about one instruction.
 
+    ``name``, ``summary``, ``page``: what it is called, what it does in a line, the id of the page it is built from.
+    ``family`` and ``combine``: which loop of a backend runs it, and the step inside that loop.
     ``operands`` stand in C++ order, ``assembly`` names the ``ins`` in text order. ``element_types`` gives,
     per target, the allowed element types in the order of the kinds ``value`` and ``index``.
-    ``reference(xp, rules, sources) -> results`` is the page's formula on arrays, one result for each dst.
-    ``bytes_moved(regions, sizes)`` counts every valid element read and written once, summed over tiles.
+    ``reference(xp, rules, element, **sources) -> results`` is the page's formula on arrays of the library ``xp``,
+    with a :class:`Plane` for each source and one result for each dst.
+    ``result(types, regions)`` is what the value form allocates, one :class:`Result` for each dst.
+    ``bytes_moved(regions, sizes, batch)`` counts every valid element read and written once, over the whole batch.
     ``rules_used`` names the axes of :class:`~pto_gpu.numerics.Numerics` that matter to it.
+    ``draws`` and ``valid_pattern`` say how a campaign draws its sources and valid regions.
     """
 
     name: str
@@ -125,7 +130,7 @@ class Instruction:
     region_rules: tuple[RegionRule, ...]
     reference: Callable[..., tuple[Any, ...]]
     result: Callable[[Types, Regions], tuple[Result, ...]]
-    bytes_moved: Callable[[Regions, Mapping[str, int]], int]
+    bytes_moved: Callable[[Regions, Mapping[str, int], int], int]
     rules_used: tuple[str, ...]
     draws: Mapping[str, Draw]
     valid_pattern: str
@@ -174,7 +179,7 @@ class Instruction:
 
 
 class Call(NamedTuple):
-    """One checked call: what a backend gets. ``tiles`` maps operand names to TileBufs; an absent tmp is left out."""
+    """One call: what is checked and then given to a backend. ``tiles``: TileBufs by operand; no absent tmp."""
 
     instruction: Instruction
     tiles: Mapping[str, Any]

@@ -41,7 +41,7 @@ def run(call: Call) -> None:
     """Run a checked call on a batch that is not empty."""
     instruction, tiles = call.instruction, call.tiles
     first = tiles[instruction.operands[0].name]
-    plan = _plan(instruction.name, first.type.element, call.rules)
+    plan = _plan(instruction, first.type.element, call.rules)
     transposed = instruction.family is not Family.ROW_REDUCE and _all_column_major(tiles, plan.operands)
     kept = [describe(tiles[name], transposed) for name in plan.operands]
     arguments = [*[d.address for d in kept], plan.params_address]
@@ -53,20 +53,13 @@ def run(call: Call) -> None:
 
 
 @lru_cache(maxsize=1024)
-def _plan(name: str, element: ElementType, rules: Numerics) -> _Plan:
-    instruction = _instruction(name)
+def _plan(instruction: Instruction, element: ElementType, rules: Numerics) -> _Plan:
     family = importlib.import_module(f"{__name__}.{instruction.family}")
     kernel, parameters = family.COMBINES[instruction.combine]
     operands = tuple(o.name for o in (*instruction.dsts, *instruction.sources))
     code = compiled(kernel, element, len(operands) + 1)
     params = np.array(parameters(element, rules), np.int64)
     return _Plan(code, operands, params, params.ctypes.data)
-
-
-def _instruction(name: str) -> Instruction:
-    from pto_gpu.isa import instruction
-
-    return instruction(name)
 
 
 def _all_column_major(tiles: Mapping[str, TileBuf], operands: tuple[str, ...]) -> bool:

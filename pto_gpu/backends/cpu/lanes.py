@@ -3,8 +3,8 @@
 LLVM does not reliably vectorise rows of 3 to 40 elements, which is what tiles have, so they are written as LLVM
 vectors here: a row is a ladder of blocks of 32, 16, 8, 4, 2 and 1 bytes that ends exactly where the row does.
 
-A *tag* is ``numba.int8``, ``int16`` or ``int32``: bit patterns, whatever the element type. An *order* is a tuple of
-the fields of :class:`~pto_gpu.backends.cpu.ordering.Ordering`. Addresses and byte counts are int64.
+A *tag* is ``numba.int8``, ``int16`` or ``int32``: bit patterns, whatever the element type. An *order* is an
+:class:`~pto_gpu.backends.cpu.ordering.Ordering`. Addresses and byte counts are int64.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from pto_gpu.backends.cpu.ordering import Ordering
 
 _FLOATS = {16: ir.HalfType(), 32: ir.FloatType()}
 
@@ -47,9 +49,10 @@ def _store(builder: ir.IRBuilder, value: Any, address: Any, width: int) -> None:
     builder.store(value, builder.inttoptr(address, value.type.as_pointer())).align = width // 8
 
 
-def _key(builder: ir.IRBuilder, bits: Any, order: Sequence[Any], nan_key: Any) -> Any:
+def _key(builder: ir.IRBuilder, bits: Any, order: Any, nan_key: Any) -> Any:
     """Integers whose signed order is the order that the rule set asks for (see :mod:`.ordering`)."""
-    bias, flip, infinity, fold = (_splat(builder, x, bits.type) for x in order[:4])
+    fields = (order.bias, order.flip, order.infinity, order.fold)
+    bias, flip, infinity, fold = (_splat(builder, x, bits.type) for x in fields)
     width = bits.type.element.width
     magnitude = _constant(bits.type, (1 << (width - 1)) - 1)
     biased = builder.xor(bits, bias)
@@ -60,8 +63,9 @@ def _key(builder: ir.IRBuilder, bits: Any, order: Sequence[Any], nan_key: Any) -
     return builder.select(is_nan, _splat(builder, nan_key, bits.type), key)
 
 
-def _unpack(builder: ir.IRBuilder, order: Any) -> list[Any]:
-    return [builder.extract_value(order, i) for i in range(order.type.count)]
+def _unpack(builder: ir.IRBuilder, order: Any) -> Any:
+    """An Ordering of LLVM values, from the LLVM value of one."""
+    return Ordering(*(builder.extract_value(order, i) for i in range(len(Ordering._fields))))
 
 
 def _width(tag: Any) -> int:
@@ -126,10 +130,10 @@ def _row(operands: int, compute: Callable[..., tuple[Any, ...]]) -> Callable[...
 def _chosen(builder: ir.IRBuilder, vector: ir.VectorType, load: Callable[[int], Any], order: Any) -> tuple[Any, ...]:
     params = _unpack(builder, order)
     a, b = load(1), load(2)
-    key_a, key_b = _key(builder, a, params, params[4]), _key(builder, b, params, params[5])
+    key_a, key_b = _key(builder, a, params, params.nan0), _key(builder, b, params, params.nan1)
     less = builder.icmp_signed("<", key_b, key_a)
-    is_nan = builder.icmp_signed("==", builder.select(less, key_b, key_a), _splat(builder, params[6], vector))
-    return (builder.select(is_nan, _splat(builder, params[7], vector), builder.select(less, b, a)),)
+    is_nan = builder.icmp_signed("==", builder.select(less, key_b, key_a), _splat(builder, params.nan_key, vector))
+    return (builder.select(is_nan, _splat(builder, params.nan_bits, vector), builder.select(less, b, a)),)
 
 
 def _chosen_pair(
@@ -137,8 +141,8 @@ def _chosen_pair(
 ) -> tuple[Any, ...]:
     params = _unpack(builder, order)
     a, b, i, j = (load(n) for n in (2, 3, 4, 5))
-    key_a, key_b = _key(builder, a, params, params[4]), _key(builder, b, params, params[5])
-    lax = builder.icmp_signed("==", _splat(builder, params[8], vector), _constant(vector, 0))
+    key_a, key_b = _key(builder, a, params, params.nan0), _key(builder, b, params, params.nan1)
+    lax = builder.icmp_signed("==", _splat(builder, params.strict, vector), _constant(vector, 0))
     tie = builder.and_(builder.icmp_signed("==", key_a, key_b), lax)
     first = builder.or_(builder.icmp_signed("<", key_a, key_b), tie)
     return builder.select(first, a, b), builder.select(first, i, j)
@@ -230,7 +234,7 @@ def least_key(_: Any, tag: Any, src: Any, elements: Any, order: Any) -> Any:
         blocks = builder.udiv(builder.add(args[2], ir.Constant(args[2].type, vector.count - 1)), per_block)
         with cgutils.for_range(builder, blocks) as loop:
             place = builder.add(args[1], builder.mul(loop.index, ir.Constant(args[1].type, 32)))
-            keys = _key(builder, _load(builder, place, vector, width), params, params[4])
+            keys = _key(builder, _load(builder, place, vector, width), params, params.nan0)
             left = builder.sub(args[2], builder.mul(loop.index, per_block))
             whole = builder.icmp_signed(">=", left, per_block)
             left = builder.select(whole, per_block, left)  # so that it fits a lane
@@ -252,7 +256,7 @@ def scalar_key(_: Any, tag: Any, address: Any, order: Any) -> Any:
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[Any]) -> Any:
         width = _width(tag)
         params = _unpack(builder, args[2])
-        key = _key(builder, _load(builder, args[1], _vector(width, width // 8), width), params, params[4])
+        key = _key(builder, _load(builder, args[1], _vector(width, width // 8), width), params, params.nan0)
         return builder.sext(builder.extract_element(key, ir.Constant(ir.IntType(32), 0)), ir.IntType(64))
 
     return types.int64(tag, address, order), emit

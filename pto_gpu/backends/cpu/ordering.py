@@ -39,10 +39,6 @@ def _integer(element: ElementType) -> Ordering:
     return Ordering(bias, 0, high, -1, low, low, low, low ^ bias, 0, 0)
 
 
-def _infinity(element: ElementType) -> int:
-    return {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000}[element.name]
-
-
 def for_minimum(element: ElementType, rules: Numerics) -> Ordering:
     """The ordering of TPARTMIN."""
     if not element.is_float:
@@ -51,9 +47,9 @@ def for_minimum(element: ElementType, rules: Numerics) -> Ordering:
     canonical = element.canonical_nan or 0
     if rules.nan == "select":
         # `b < a` is false with a NaN on either side; no key of a number is ``low``, so nothing is made canonical.
-        return Ordering(0, high, _infinity(element), 0, low + 1, high, low, canonical, 0, 1)
+        return Ordering(0, high, element.infinity or 0, 0, low + 1, high, low, canonical, 0, 1)
     nan = low if rules.nan == "propagate" else high
-    return Ordering(0, high, _infinity(element), -1, nan, nan, nan, canonical, 0, 0)
+    return Ordering(0, high, element.infinity or 0, -1, nan, nan, nan, canonical, 0, 0)
 
 
 def for_fold(element: ElementType, rules: Numerics) -> Ordering:
@@ -71,4 +67,4 @@ def for_argmin(element: ElementType, rules: Numerics) -> Ordering:
         "number": (high, high),
         "select": (high, low) if strict else (low, high),
     }[rules.nan]
-    return Ordering(0, high, _infinity(element), 0, nan0, nan1, low, 0, strict, 0)
+    return Ordering(0, high, element.infinity or 0, 0, nan0, nan1, low, 0, strict, 0)

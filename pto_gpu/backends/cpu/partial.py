@@ -7,9 +7,7 @@ from numba import njit
 from pto_gpu.backends.cpu import ordering
 from pto_gpu.backends.cpu.compile import kernel
 from pto_gpu.backends.cpu.lanes import choose_row, size_of
-from pto_gpu.backends.cpu.rows import parameters, place, take_rest
-from pto_gpu.numerics import Numerics
-from pto_gpu.types import ElementType
+from pto_gpu.backends.cpu.rows import load_ordering, place, take_rest
 
 
 @njit(nogil=True)
@@ -31,7 +29,7 @@ def choose_rect(tag, size, dst, src0, src1, rows, cols, order):
 @kernel
 def choose(stamp, tag, begin, end, dst, src0, src1, params):
     """Tiles ``begin .. end``: choose where both sources are valid, take the rest from the one that is."""
-    order = parameters(params)
+    order = load_ordering(params)
     size = size_of(tag)
     for tile in range(begin, end):
         to, rows, cols = place(dst, tile)
@@ -42,10 +40,5 @@ def choose(stamp, tag, begin, end, dst, src0, src1, params):
         take_rest(size, to, rows, cols, a, rows0, cols0, b, rows1, cols1)
 
 
-def minimum(element: ElementType, rules: Numerics) -> tuple[int, ...]:
-    """The parameters of ``choose`` for TPARTMIN."""
-    return ordering.for_minimum(element, rules)
-
-
 #: combine -> kernel, and what makes its parameters
-COMBINES = {"min": (choose, minimum)}
+COMBINES = {"min": (choose, ordering.for_minimum)}

@@ -7,9 +7,7 @@ from numba import njit
 from pto_gpu.backends.cpu import ordering
 from pto_gpu.backends.cpu.compile import kernel
 from pto_gpu.backends.cpu.lanes import choose_pair_row, size_of
-from pto_gpu.backends.cpu.rows import offset, parameters, place, take_rest
-from pto_gpu.numerics import Numerics
-from pto_gpu.types import ElementType
+from pto_gpu.backends.cpu.rows import load_ordering, offset, place, take_rest
 
 
 @njit(nogil=True)
@@ -40,7 +38,7 @@ def choose_pair_rect(tag, size, val, val0, val1, idx, idx0, idx1, rows, cols, or
 @kernel
 def choose_pair(stamp, tag, begin, end, dst_val, dst_idx, src0_val, src1_val, src0_idx, src1_idx, params):
     """Tiles ``begin .. end``: choose a pair where both are valid, take the rest from the one that is."""
-    order = parameters(params)
+    order = load_ordering(params)
     size = size_of(tag)
     for tile in range(begin, end):
         val, rows, cols = place(dst_val, tile)
@@ -54,10 +52,5 @@ def choose_pair(stamp, tag, begin, end, dst_val, dst_idx, src0_val, src1_val, sr
         take_rest(size, idx, rows, cols, idx0, rows0, cols0, idx1, rows1, cols1)
 
 
-def minimum(element: ElementType, rules: Numerics) -> tuple[int, ...]:
-    """The parameters of ``choose_pair`` for TPARTARGMIN."""
-    return ordering.for_argmin(element, rules)
-
-
 #: combine -> kernel, and what makes its parameters
-COMBINES = {"min": (choose_pair, minimum)}
+COMBINES = {"min": (choose_pair, ordering.for_argmin)}

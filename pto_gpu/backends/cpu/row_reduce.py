@@ -7,9 +7,7 @@ from numba import njit
 from pto_gpu.backends.cpu import ordering
 from pto_gpu.backends.cpu.compile import kernel
 from pto_gpu.backends.cpu.lanes import copy_bytes, least_key, scalar_key, size_of, store_bits
-from pto_gpu.backends.cpu.rows import parameters, place
-from pto_gpu.numerics import Numerics
-from pto_gpu.types import ElementType
+from pto_gpu.backends.cpu.rows import load_ordering, place
 
 
 @njit(nogil=True)
@@ -26,10 +24,9 @@ def least_of_row(tag, size, address, step, cols, order):
 @njit(nogil=True)
 def bits_of_key(size, key, order):
     """The element that has ``key``; the canonical one for the key of NaN."""
-    bias, flip, nan_key, nan_bits = order[0], order[1], order[6], order[7]
-    if key == nan_key:
-        return nan_bits
-    return (key ^ ((key >> (8 * size - 1)) & flip)) ^ bias
+    if key == order.nan_key:
+        return order.nan_bits
+    return (key ^ ((key >> (8 * size - 1)) & order.flip)) ^ order.bias
 
 
 @njit(nogil=True)
@@ -44,9 +41,8 @@ def first_zero(tag, address, step, cols, order):
 @kernel
 def fold(stamp, tag, begin, end, dst, src, params):
     """Tiles ``begin .. end``: one element for each valid row, to column 0 of dst."""
-    order = parameters(params)
+    order = load_ordering(params)
     size = size_of(tag)
-    nan = order[4]
     for tile in range(begin, end):
         to, rows, _ = place(dst, tile)
         row, _, cols = place(src, tile)
@@ -54,9 +50,9 @@ def fold(stamp, tag, begin, end, dst, src, params):
         for i in range(rows):
             at = to[0] + i * to[1]
             least = least_of_row(tag, size, address, step, cols, order)
-            if order[9] == 0:
+            if order.select == 0:
                 store_bits(tag, at, bits_of_key(size, least, order))
-            elif scalar_key(tag, address, order) == nan:  # compare-and-select never leaves a NaN in front
+            elif scalar_key(tag, address, order) == order.nan0:  # compare-and-select never leaves a NaN in front
                 copy_bytes(at, address, size)
             elif least == 0:
                 copy_bytes(at, first_zero(tag, address, step, cols, order), size)
@@ -65,10 +61,5 @@ def fold(stamp, tag, begin, end, dst, src, params):
             address += row[1]
 
 
-def minimum(element: ElementType, rules: Numerics) -> tuple[int, ...]:
-    """The parameters of ``fold`` for TROWMIN."""
-    return ordering.for_fold(element, rules)
-
-
 #: combine -> kernel, and what makes its parameters
-COMBINES = {"min": (fold, minimum)}
+COMBINES = {"min": (fold, ordering.for_fold)}

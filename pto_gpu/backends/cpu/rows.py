@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 
 from pto_gpu.backends.cpu.lanes import copy_bytes, load_int32, load_int64, zero_bytes
+from pto_gpu.backends.cpu.ordering import Ordering
 from pto_gpu.tilebuf import TileBuf
 
 
@@ -26,10 +27,8 @@ class Descriptor(NamedTuple):
 def describe(tile: TileBuf, transposed: bool = False) -> Descriptor:
     """The descriptor of ``tile``, kept with it; ``transposed`` swaps rows and columns."""
     memory = tile.memory  # first: a rebound Unified Buffer tile drops what was kept
-    kept: dict[bool, Descriptor] | None = tile._backend_cache
-    if kept is None:
-        kept = tile._backend_cache = {}
-    found = kept.get(transposed)
+    key = "cpu transposed" if transposed else "cpu"
+    found: Descriptor | None = tile.backend_cache.get(key)
     if found is None:
         size = tile.type.element.itemsize
         to_tile, *steps = (step * size for step in memory.strides)
@@ -39,7 +38,7 @@ def describe(tile: TileBuf, transposed: bool = False) -> Descriptor:
             counts.reverse()
         (rows, rows_step, keep_rows), (cols, cols_step, keep_cols) = counts
         fields = np.array([memory.address, to_tile, *steps, rows, rows_step, cols, cols_step], np.int64)
-        found = kept[transposed] = Descriptor(fields, fields.ctypes.data, (keep_rows, keep_cols))
+        found = tile.backend_cache[key] = Descriptor(fields, fields.ctypes.data, (keep_rows, keep_cols))
     return found
 
 
@@ -62,9 +61,9 @@ def place(descriptor, tile):
 
 
 @njit(nogil=True)
-def parameters(address):
-    """The ten fields of an Ordering."""
-    return (
+def load_ordering(address):
+    """The :class:`Ordering` whose fields lie at ``address`` as int64."""
+    return Ordering(
         load_int64(address),
         load_int64(address + 8),
         load_int64(address + 16),
