@@ -21,7 +21,7 @@ from workload import Workload, make
 from pto_gpu.intrinsics import intrinsics
 from pto_gpu.isa import instruction, instructions
 
-# What PERFORMANCE asks for: speed-up over NumPy on random regions, fraction of the copy on full f32 tiles.
+# The targets: speed-up over NumPy on random regions, fraction of the copy on full f32 tiles.
 SPEED_UP = {("TPARTMIN", "f32"): 20.0, "TROWMIN": 10.0, None: 15.0}
 FRACTION_OF_COPY = 0.7
 ONE_TILE_MICROSECONDS = 25.0

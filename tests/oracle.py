@@ -39,7 +39,7 @@ class Rules(NamedTuple):
     zero: str
 
 
-#: DESIGN section 4, typed in again.
+#: The rule sets, typed in again.
 RULE_SETS = {
     "isa": Rules("propagate", "src1", "product"),
     "formal": Rules("number", "src1", "product"),

@@ -91,7 +91,7 @@ def test_tmp_may_be_left_out(name: str, target: str, host_backend: Backend) -> N
 
 
 def test_message_of_the_contract() -> None:
-    """The example of DESIGN section 5, on a million tiles."""
+    """The message counts the tiles and names the first one, on a million tiles."""
     n = 1_000_000
     cols = np.full(n, 8, np.int32)
     cols[[17, 400_000, n - 1]] = 0
@@ -123,7 +123,7 @@ def test_undefined_zero_waives_no_other_rule(host_backend: Backend) -> None:
     refused("TPARTARGMIN", tiles, pto.ConstraintError, match, undefined="zero", backend=host_backend.name)
 
 
-# -- scratch of TROWMIN on a2a3 (FACTS section 6) -------------------------------------------------------------
+# -- scratch of TROWMIN on a2a3 -----------------------------------------------------------------------------
 
 
 def _rowmin(dtype: str, src: tuple[int, int], tmp: tuple[int, int], layout: str = "DN", **valid: Any) -> Tiles:
