@@ -50,8 +50,10 @@ class UnifiedBuffer:
     """The on-chip vector memory of ``batch`` cores, byte-addressed from 0 (192 KiB on a2a3, 256 KiB on a5).
 
     Only the bytes at addresses in use take memory. Fresh bytes are zero. ``target``: default that of the options.
-    ``allocator="cupy"`` takes the memory of a GPU from CuPy's pool instead of torch's. Raises ConstraintError for a negative batch or an unknown
-    target or allocator, BackendError for a device or library that is not there.
+    ``allocator="cupy"`` takes the memory of a GPU from CuPy's pool instead of torch's.
+
+    Raises ConstraintError for a negative batch or an unknown target or allocator, BackendError for a device or
+    library that is not there.
     """
 
     def __init__(
