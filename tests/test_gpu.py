@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from conftest import GPU
 from rig import assert_same
 
 import pto_gpu as pto
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not GPU, reason="no GPU on this machine")]
+pytestmark = pytest.mark.gpu
 
 
 def test_cupy_arrays_in_and_out(rng: np.random.Generator) -> None:
