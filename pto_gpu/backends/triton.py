@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import os
+import threading
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,13 @@ from pto_gpu.tilebuf import TileBuf
 
 #: Whether the kernels are interpreted: decided by the environment when Triton first decorates one.
 INTERPRETED: bool = bool(triton.knobs.runtime.interpret)
+
+#: The interpreter patches Triton's modules while it runs: one thread at a time.
+_interpreter = threading.Lock()
+if hasattr(os, "register_at_fork"):  # a child must not inherit a lock that a thread of its parent holds
+    os.register_at_fork(
+        before=_interpreter.acquire, after_in_parent=_interpreter.release, after_in_child=_interpreter.release
+    )
 
 #: No contraction of multiply and add: every product is rounded once, by itself.
 _OPTIONS = {"enable_fp_fusion": False}
@@ -64,8 +73,8 @@ def arguments_of(call: Call, plan: Plan) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _device(device: str) -> Any:
-    if device == "cpu":
-        with np.errstate(all="ignore"):  # the interpreter computes with NumPy
+    if INTERPRETED:
+        with _interpreter, np.errstate(all="ignore"):  # it computes with NumPy
             yield
     else:
         with torch.cuda.device(device):
