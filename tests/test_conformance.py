@@ -27,20 +27,29 @@ from rig import (
 from special_values import all_pairs, draw, specials
 
 import pto_gpu as pto
+from pto_gpu import numerics
 from pto_gpu.isa import instructions
 from pto_gpu.isa.record import Kind
+from pto_gpu.types import ELEMENT_TYPES
 
-_CUSTOM = [
-    pto.Numerics(*words)
-    for words in itertools.product(("propagate", "number", "select"), ("src0", "src1"), ("product", "keep"))
-    if oracle.Rules(*words) not in oracle.RULE_SETS.values()
+#: Every combination of the rules; five of them have a name.
+RULES = [
+    pto.Numerics(*words) for words in itertools.product(numerics.NAN_RULES, numerics.TIE_RULES, numerics.ZERO_RULES)
 ]
-#: The five named rule sets, and the seven combinations that have no name.
-RULES = [*oracle.RULE_SETS, *(pytest.param(r, id=f"{r.nan}-{r.tie}-{r.zero}") for r in _CUSTOM)]
 
 
-def test_rule_sets_cover_every_combination() -> None:
-    assert len(RULES) == 3 * 2 * 2
+def _with_distinct_rules(pattern: str | None = None) -> list[Any]:
+    """Every case of a5 with every rule set that can change its result, named after the first such set."""
+    parameters = []
+    for parameter in cases("a5", pattern):
+        (case,) = parameter.values
+        is_float = ELEMENT_TYPES[case.signature[0]].is_float
+        axes = [axis for axis in case.record.rules_used if is_float or axis == "tie"]
+        distinct: dict[tuple[str, ...], Any] = {}
+        for rules in (*map(pto.NUMERICS.get, oracle.RULE_SETS), *RULES):
+            distinct.setdefault(tuple(getattr(rules, axis) for axis in axes), rules)
+        parameters += [pytest.param(case, r, id=f"{parameter.id}-{r.label}") for r in distinct.values()]
+    return parameters
 
 
 def test_every_instruction_has_an_oracle() -> None:
@@ -66,25 +75,39 @@ def _pairs(case: Case) -> tuple[dict[str, pto.TileBufType], dict[str, np.ndarray
     return types, {**bits, **contents}
 
 
-@pytest.mark.parametrize("numerics", RULES)
+@pytest.mark.parametrize(("case", "rules"), _with_distinct_rules())
+def test_every_pair_of_special_values(case: Case, rules: pto.Numerics, backend: Backend) -> None:
+    types, bits = _pairs(case)
+    batch = len(bits[case.sources[0]])
+    check(case, types, bits, full_regions(case, types, batch), backend, numerics=rules)
+
+
+@pytest.mark.parametrize("name", oracle.RULE_SETS)
+def test_a_named_rule_set_is_its_rules(name: str) -> None:
+    named, own = pto.NUMERICS[name], oracle.RULE_SETS[name]
+    assert (named.nan, named.tie, named.zero) == (own.nan, own.tie, own.zero)
+
+
 @pytest.mark.parametrize("case", cases("a5"))
-def test_every_pair_of_special_values(case: Case, numerics: Any, backend: Backend) -> None:
-    types, bits = _pairs(case)
-    batch = len(bits[case.sources[0]])
-    check(case, types, bits, full_regions(case, types, batch), backend, numerics=numerics)
+def test_every_rule_set_by_name_and_by_rules(case: Case, backend: Backend, rng: np.random.Generator) -> None:
+    """Also those whose difference does not concern the instruction."""
+    types = types_for(case, 4, 24)
+    bits = draw_bits(rng, case, types, 3)
+    regions = legal_regions(rng, case, types, 3)
+    for rules in (*oracle.RULE_SETS, *RULES):
+        check(case, types, bits, regions, backend, numerics=rules)
 
 
-@pytest.mark.parametrize("numerics", ["isa", "a2a3"])
+@pytest.mark.parametrize("rules", ["isa", "a2a3"])
 @pytest.mark.parametrize("case", cases("a2a3"))
-def test_every_pair_of_special_values_on_a2a3(case: Case, numerics: str, backend: Backend) -> None:
+def test_every_pair_of_special_values_on_a2a3(case: Case, rules: str, backend: Backend) -> None:
     types, bits = _pairs(case)
     batch = len(bits[case.sources[0]])
-    check(case, types, bits, full_regions(case, types, batch), backend, numerics=numerics, target="a2a3", uniform=True)
+    check(case, types, bits, full_regions(case, types, batch), backend, numerics=rules, target="a2a3", uniform=True)
 
 
-@pytest.mark.parametrize("numerics", RULES)
-@pytest.mark.parametrize("case", cases("a5", "rows"))
-def test_rows_of_special_values(case: Case, numerics: Any, backend: Backend) -> None:
+@pytest.mark.parametrize(("case", "rules"), _with_distinct_rules("rows"))
+def test_rows_of_special_values(case: Case, rules: pto.Numerics, backend: Backend) -> None:
     """Every place of a special value in a short row: first, last, alone, repeated."""
     rng = np.random.default_rng(2)
     types = types_for(case, 16, 40)
@@ -95,15 +118,15 @@ def test_rows_of_special_values(case: Case, numerics: Any, backend: Backend) -> 
     bits["src"] = np.take_along_axis(few, pick, axis=2)
     cols = np.array([1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, src.cols], np.int32)
     ones, rows = np.ones(12, np.int32), np.full(12, 16, np.int32)
-    check(case, types, bits, {"src": (rows, cols), "dst": (rows, ones)}, backend, numerics=numerics)
+    check(case, types, bits, {"src": (rows, cols), "dst": (rows, ones)}, backend, numerics=rules)
 
 
-@pytest.mark.parametrize("numerics", ["isa", "formal", "simulator", "a5"])
+@pytest.mark.parametrize("rules", ["isa", "formal", "simulator", "a5"])
 @pytest.mark.parametrize("case", cases("a5"))
-def test_ragged_regions(case: Case, numerics: str, backend: Backend, rng: np.random.Generator) -> None:
+def test_ragged_regions(case: Case, rules: str, backend: Backend, rng: np.random.Generator) -> None:
     types = types_for(case, 9, 24, grow=True)
     bits = draw_bits(rng, case, types, 24)
-    check(case, types, bits, legal_regions(rng, case, types, 24), backend, numerics=numerics)
+    check(case, types, bits, legal_regions(rng, case, types, 24), backend, numerics=rules)
 
 
 @pytest.mark.parametrize("case", cases("a5"))
