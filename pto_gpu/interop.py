@@ -39,7 +39,7 @@ def adopt(x: Any, element: ElementType, what: str) -> tuple[Any, str]:
     if isinstance(x, np.ndarray):
         if x.dtype != element.numpy or not x.dtype.isnative:
             raise TypeMismatch(f"{what}: array of {_numpy_name(x.dtype)}: the tile type says {element}")
-        return x, "cpu"
+        return x.view(np.ndarray), "cpu"  # a view: changing the shape of x in place must not reach the tiles
     if is_torch(x):
         return _adopt_torch(x, element, what)
     if is_cupy(x):
@@ -60,12 +60,16 @@ def _adopt_torch(x: torch.Tensor, element: ElementType, what: str) -> tuple[Any,
     if x.layout != torch.strided:
         raise LayoutError(f"{what}: a {x.layout} tensor is not allowed: only strided ones")
     x = x.detach()
-    if x.device.type == "cpu":
-        if element.name == "bf16":
-            return x.view(torch.uint16).numpy().view(ml_dtypes.bfloat16), "cpu"
-        return x.numpy(), "cpu"
     if x.device.type == "cuda":
         return x, str(x.device)
+    if x.device.type == "cpu":
+        try:
+            if element.name == "bf16":
+                return x.view(torch.uint16).numpy().view(ml_dtypes.bfloat16), "cpu"
+            return x.numpy(), "cpu"
+        except (RuntimeError, TypeError) as error:  # a lazy negative, a nested, fake or functional tensor
+            reason = str(error).partition("\n")[0]
+            raise LayoutError(f"{what}: this tensor shows no memory of its own: {reason}") from None
     raise BackendError(f"{what}: device {x.device} is not supported: allowed cpu and cuda")
 
 
@@ -86,7 +90,7 @@ def to_torch(x: Any) -> torch.Tensor:
     import torch
 
     if not isinstance(x, np.ndarray):
-        tensor: torch.Tensor = x
+        tensor: torch.Tensor = x.detach()
         return tensor
     if not x.flags.writeable:
         raise LayoutError(
@@ -117,7 +121,7 @@ def to_cupy(x: Any) -> Any:
 def to_numpy(x: Any) -> NumPyArray:
     """``x`` as a NumPy array: the memory itself where it is host memory, else a copy."""
     if isinstance(x, np.ndarray):
-        return x
+        return x.view()
     import torch
 
     host = x.cpu()
@@ -135,14 +139,18 @@ def allocate(
 
     ``allocator``: as :func:`resolve_allocator` gave it. CuPy memory lives as long as the tensor that shows it.
     """
-    if device == "cpu":
-        return np.zeros(shape, element.numpy) if zero else np.empty(shape, element.numpy)
-    if allocator == "cupy":
-        return _allocate_in_cupy(shape, element, device, zero=zero)
-    import torch
+    try:
+        if device == "cpu":
+            return np.zeros(shape, element.numpy) if zero else np.empty(shape, element.numpy)
+        if allocator == "cupy":
+            return _allocate_in_cupy(shape, element, device, zero=zero)
+        import torch
 
-    make = torch.zeros if zero else torch.empty
-    return make(shape, dtype=getattr(torch, element.torch_name), device=device)
+        make = torch.zeros if zero else torch.empty
+        return make(shape, dtype=getattr(torch, element.torch_name), device=device)
+    except (MemoryError, ValueError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise BackendError(f"no memory for {' x '.join(map(str, shape))} {element} on {device}: {reason}") from None
 
 
 def _allocate_in_cupy(shape: tuple[int, ...], element: ElementType, device: str, *, zero: bool) -> torch.Tensor:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -13,17 +15,22 @@ from pto_gpu.defaults import Options, current_options
 from pto_gpu.errors import TypeMismatch
 from pto_gpu.isa import instructions
 from pto_gpu.isa.record import Call, Instruction, Role
+from pto_gpu.memory import UbTile
 from pto_gpu.numerics import Numerics
 from pto_gpu.tilebuf import TileBuf
 
 
-def execute(instruction: Instruction, tiles: dict[str, TileBuf], options: Options) -> None:
+def execute(instruction: Instruction, tiles: Mapping[str, TileBuf], options: Options) -> None:
     """Check one call and run it on the backend of ``options``; nothing is written if a check fails."""
     call = Call(instruction, tiles, options.numerics, options.undefined, options.target.name, options.threads)
-    check_call(call)
-    run = backends.runner(options.backend, call)
-    if call.batch:
-        run(call)
+    buffers = {id(tile.ub): tile.ub for tile in tiles.values() if isinstance(tile, UbTile)}
+    with contextlib.ExitStack() as held:
+        for _, buffer in sorted(buffers.items()):  # in one order, so that two calls cannot wait for each other
+            held.enter_context(buffer.lock)
+        check_call(call)
+        run = backends.runner(options.backend, call)
+        if call.batch:
+            run(call)
 
 
 class _Callable(ABC):
@@ -38,6 +45,9 @@ class _Callable(ABC):
         self._operands = operands
         self._optional = optional
         self.__signature__ = _signature(operands, optional)
+
+    def __reduce__(self) -> str:
+        return self.__name__  # pickled by name, as a function is
 
     def __call__(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from typing import Any
 
@@ -66,6 +67,11 @@ class UnifiedBuffer:
         self.device = interop.resolve_device(device)
         self.allocator = interop.resolve_allocator(allocator, self.device)
         self._segments: list[_Segment] = []
+        #: Held by a call on tiles of this buffer, and by a TASSIGN: memory must not grow under a call that runs.
+        self.lock = threading.RLock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeMismatch("UnifiedBuffer: cannot be copied or pickled: copy what its tiles' .numpy() shows")
 
     def tile(self, type: TileBufType, valid_row: Any = None, valid_col: Any = None) -> UbTile:
         """A declared tile without an address; bind it with :func:`TASSIGN`. Arguments as in ``TileBuf.from_array``."""
@@ -114,6 +120,9 @@ class UbTile(TileBuf):
         self._address: int | None = None
         self._segment: _Segment | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeMismatch("a tile of a UnifiedBuffer cannot be copied or pickled: copy what its .numpy() shows")
+
     @property
     def address(self) -> int | None:
         """Byte address in the Unified Buffer, or None before TASSIGN."""
@@ -133,18 +142,17 @@ class UbTile(TileBuf):
 
     def _refresh(self) -> _Segment:
         address = self.bound_address()
-        if self._segment is None or self._segment.replaced:
-            self._segment = self.ub._segment_at(address)
-            storage = self._segment.materialise(self.batch, self.device)
-            self._data = self._view(storage)
-            self._memory = None
-            self.backend_cache = {}
-        return self._segment
+        with self.ub.lock:
+            if self._segment is None or self._segment.replaced:
+                segment = self.ub._segment_at(address)
+                self._data = self._view(segment, segment.materialise(self.batch, self.device))
+                self._memory = None
+                self.backend_cache = {}
+                self._segment = segment
+            return self._segment
 
-    def _view(self, storage: Any) -> Any:
-        segment, ty = self._segment, self.type
-        if segment is None:
-            raise AddressError(f"{ty} tile has no address: bind it with TASSIGN first")
+    def _view(self, segment: _Segment, storage: Any) -> Any:
+        ty = self.type
         offset, size = self.bound_address() - segment.low, ty.element.itemsize
         row, col = (ty.cols, 1) if ty.blayout == "row_major" else (1, ty.rows)
         pitch = segment.high - segment.low
@@ -174,7 +182,9 @@ class UbTile(TileBuf):
         """The tile's bytes as a NumPy array; while it lives, its memory cannot grow by another TASSIGN."""
         if self.device != "cpu":
             return interop.to_numpy(self.data)
-        view: interop.NumPyArray = self._view(self._refresh().export_root())
+        with self.ub.lock:
+            segment = self._refresh()
+            view: interop.NumPyArray = self._view(segment, segment.export_root())
         return view
 
     def torch(self) -> Any:
@@ -204,7 +214,8 @@ def TASSIGN(tile: TileBuf, address: int) -> TileBuf:
             f"TASSIGN: address=0x{address:x} plus {size} bytes of a {tile.type} tile ends at 0x{address + size:x}: "
             f"the Unified Buffer of {target.name} ends at 0x{target.ub_bytes:x}"
         )
-    tile.ub._reserve(address, address + size)
-    tile._address = address
-    tile._segment = None
+    with tile.ub.lock:
+        tile.ub._reserve(address, address + size)
+        tile._address = address
+        tile._segment = None
     return tile

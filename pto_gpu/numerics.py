@@ -31,7 +31,7 @@ class Numerics:
     def __post_init__(self) -> None:
         for field, allowed in (("nan", NAN_RULES), ("tie", TIE_RULES), ("zero", ZERO_RULES)):
             seen = getattr(self, field)
-            if seen not in allowed:
+            if not isinstance(seen, str) or seen not in allowed:
                 raise ConstraintError(f"Numerics: {field}={seen!r} is not known: allowed {', '.join(allowed)}")
 
     @property

@@ -47,7 +47,7 @@ def checked_counts(value: Any, batch: int, capacity: int, what: str) -> int | np
     changing it later cannot move a checked region out of the tile.
     """
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-        seen = int(value)
+        seen = count(value, what)
         if not 0 <= seen <= capacity:
             raise ConstraintError(f"{what}={seen} is out of range: allowed 0 to {capacity}")
         return seen
@@ -69,10 +69,15 @@ def checked_counts(value: Any, batch: int, capacity: int, what: str) -> int | np
 
 
 def _integer_array(value: Any, what: str) -> np.ndarray[Any, np.dtype[Any]]:
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeMismatch(f"{what}: a masked array is not allowed: pass its .data")
     if hasattr(value, "detach"):  # a torch tensor, wherever it lies
         if value.is_floating_point():  # NumPy may not even know the type
             raise TypeMismatch(f"{what} must be integers: seen {value.dtype} tensor")
-        value = value.detach().cpu().numpy()
+        try:
+            value = value.detach().cpu().numpy()
+        except (TypeError, RuntimeError) as error:  # sparse, meta, quantised, functional tensors
+            raise TypeMismatch(f"{what}: this tensor has no plain integers: {_first_line(error)}") from None
     elif hasattr(value, "get") and hasattr(value, "__cuda_array_interface__"):  # a CuPy array
         value = value.get()
     if not isinstance(value, (np.ndarray, list, tuple)):
@@ -86,3 +91,7 @@ def _integer_array(value: Any, what: str) -> np.ndarray[Any, np.dtype[Any]]:
             return array.astype(np.int32)
         raise TypeMismatch(f"{what} must be integers: seen {array.dtype} array")
     return array
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

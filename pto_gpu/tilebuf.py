@@ -137,6 +137,10 @@ class TileBuf:
         region = region_of(self.type, self.batch, valid_row, valid_col, "TileBuf.with_valid")
         return TileBuf(self.type, self._data, self.batch, self.device, region)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy has memory of its own: addresses that were worked out for this one must not go along.
+        return TileBuf, (self.type, self._data, self.batch, self.device, self.region)
+
     # -- views ------------------------------------------------------------------------------------
 
     @property
@@ -151,7 +155,11 @@ class TileBuf:
 
     @property
     def data(self) -> Any:
-        """The logical ``[batch, rows, cols]`` view: a NumPy array on the CPU, a torch tensor on a GPU."""
+        """What backends work on, ``[batch, rows, cols]``: a NumPy array on the CPU, a torch tensor on a GPU.
+
+        Elsewhere use :meth:`numpy`, :meth:`torch` or :meth:`cupy`: this array is the tiles' own, not a view of it,
+        and that of a Unified Buffer tile is gone after a TASSIGN that makes its memory grow.
+        """
         return self._data
 
     def numpy(self) -> interop.NumPyArray:

@@ -114,13 +114,16 @@ def count(value: Any, what: str) -> int:
     if isinstance(value, (bool, np.bool_)):
         raise TypeMismatch(f"{what} must be an integer: seen {value!r}")
     try:
-        return operator.index(value)
+        number = operator.index(value)
     except TypeError:
         raise TypeMismatch(f"{what} must be an integer: seen {value!r}") from None
+    if abs(number) >> 63:  # it may even have too many digits to be shown
+        raise ConstraintError(f"{what} is out of range: seen a number of {number.bit_length()} bits, allowed 63")
+    return number
 
 
 def _word(value: Any, allowed: tuple[Any, ...], what: str) -> Any:
-    if isinstance(value, bool) or value not in allowed:
+    if not isinstance(value, (str, int, np.integer)) or isinstance(value, bool) or value not in allowed:
         raise LayoutError(f"TileBufType: {what}={value!r} is not known: allowed {', '.join(map(str, allowed))}")
     return value
 

@@ -58,7 +58,10 @@ def over_tiles(work: Callable[[int, int], None], batch: int, bytes_a_tile: int, 
             work(begin, min(begin + piece, batch))
 
     helpers = min(threads, -(-batch // piece)) - 1
-    futures = [_executor().submit(take) for _ in range(helpers)]
+    try:
+        futures = [_executor().submit(take) for _ in range(helpers)]
+    except RuntimeError:  # the interpreter is shutting down: no threads are to be had
+        futures = []
     try:
         take()
     finally:
