@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Callable
 from functools import cache
@@ -10,31 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import numba
-from numba import njit, types
+from numba import types
 
+from pto_gpu.jit import cached, source_stamp
 from pto_gpu.types import ElementType
 
 #: Serial machine code: threads are ours (see :mod:`.pool`), since Numba's threading layers abort in a forked process
 #: or when two threads enter at once.
-_OPTIONS = {"nogil": True, "boundscheck": False, "error_model": "numpy"}
+_OPTIONS = {"boundscheck": False, "error_model": "numpy"}
+_FOLDER = Path(__file__).parent
 
 _lock = threading.Lock()
 
 
-def source_stamp(folder: Path = Path(__file__).parent) -> int:
-    """A number that changes whenever a source in ``folder`` does."""
-    digest = hashlib.sha256()
-    for source in sorted(folder.glob("*.py")):
-        digest.update(source.read_bytes())
-    return int.from_bytes(digest.digest()[:6], "big")
-
-
 def kernel(function: Callable[..., None]) -> Any:
     """Make ``function(stamp, tag, begin, end, ...)`` a Numba kernel that is cached on disk where that is possible."""
-    try:
-        return njit(cache=True, **_OPTIONS)(function)
-    except RuntimeError:  # neither the installation nor a cache folder of the user can be written
-        return njit(**_OPTIONS)(function)
+    return cached(function, **_OPTIONS)
 
 
 @cache
@@ -50,7 +40,11 @@ def compiled(function: Any, element: ElementType, addresses: int) -> Callable[..
     The source stamp is a part of the signature, and so of the key of Numba's cache, which by itself would not notice
     that a function called by the kernel, in another file, has changed.
     """
-    signature = (types.literal(source_stamp()), types.NumberClass(tag_of(element)), *[types.int64] * (2 + addresses))
+    signature = (
+        types.literal(source_stamp(_FOLDER)),
+        types.NumberClass(tag_of(element)),
+        *[types.int64] * (2 + addresses),
+    )
     with _lock:
         function.compile(signature)
     code: Callable[..., None] = function.get_overload(signature)

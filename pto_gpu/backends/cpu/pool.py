@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from pto_gpu.cores import available_cores
+
 #: Below this many bytes of tiles a call runs in its own thread: handing work over costs more.
 SERIAL_BYTES = 1 << 18
 #: Bytes of tiles in one piece of work: small enough to balance ragged valid regions, large enough to be worth a call.
@@ -15,11 +17,6 @@ PIECE_BYTES = 1 << 20
 
 _pool: ThreadPoolExecutor | None = None
 _lock = threading.Lock()
-
-
-def available_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _forget() -> None:
