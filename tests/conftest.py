@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import settings
+
+from pto_gpu.backends.cpu import pool
 
 # The Triton kernels run on a GPU if there is one, else interpreted on tiles in host memory. This must be said
 # before they are imported.
@@ -56,6 +59,28 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 def host_backend(request: pytest.FixtureRequest) -> Backend:
     """For tests that read and write tiles in host memory."""
     return _ready(request.param)
+
+
+class Pooled:
+    """Counts what was handed to the thread pool of the cpu backend."""
+
+    calls = 0
+
+
+@pytest.fixture
+def pooled(monkeypatch: pytest.MonkeyPatch) -> Pooled:
+    """The cpu backend cuts every batch into pieces of a few tiles, for four threads unless told otherwise."""
+    counted, executor = Pooled(), pool._executor
+
+    def counting() -> ThreadPoolExecutor:
+        counted.calls += 1
+        return executor()
+
+    monkeypatch.setattr(pool, "SERIAL_BYTES", 0)
+    monkeypatch.setattr(pool, "PIECE_BYTES", 8192)
+    monkeypatch.setattr(pool, "available_cores", lambda: 4)
+    monkeypatch.setattr(pool, "_executor", counting)
+    return counted
 
 
 @pytest.fixture
