@@ -125,7 +125,7 @@ def validate(
         results.append(result)
         data.append(report.result_data(result, path))
     seconds = time.perf_counter() - start
-    out.print("\n".join(report.coverage_lines(results, seconds)))
+    out.print("\n".join(report.coverage_lines(results, seconds, campaigns[len(results) :])))
     status = EQUAL if all(r.equal for r in results) else MISMATCH
     if any(r.interrupted for r in results):
         status = INTERRUPTED

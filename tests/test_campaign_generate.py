@@ -1,6 +1,7 @@
 """Operands: the documented recipe bit for bit, independence of batch and split, and what occurs in them."""
 
 import zlib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,7 +59,7 @@ def by_recipe(table, operand, tile, shape, width, partner, valid_cols):
         ("TPRELU", ("f32",), 77),
     ],
 )
-def test_elements_follow_the_recipe(op, dtypes, tile) -> None:
+def test_elements_follow_the_recipe(op: str, dtypes: tuple[str, ...], tile: int) -> None:
     campaign = Campaign(op, dtypes, seed=SEED)
     drawn = draw(campaign, tile, 1)
     rows, cols = campaign.grid
@@ -79,7 +80,7 @@ def test_elements_follow_the_recipe(op, dtypes, tile) -> None:
 
 
 @pytest.mark.parametrize("op", sorted(instructions()))
-def test_a_tile_does_not_depend_on_batch_or_split(op) -> None:
+def test_a_tile_does_not_depend_on_batch_or_split(op: str) -> None:
     dtypes = instructions()[op].element_types["a5"][0]
     campaign = Campaign(op, dtypes, seed=3)
     whole = draw(campaign, 1024, 64)
@@ -120,7 +121,7 @@ def test_seed_and_operand_change_the_elements() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
-def test_special_values_occur_and_most_tiles_have_no_nan(dtype) -> None:
+def test_special_values_occur_and_most_tiles_have_no_nan(dtype: str) -> None:
     drawn = draw(Campaign("TPARTMIN", (dtype,), seed=11), 0, 1024)
     element = drawn.slots[0].logical.element
     a, b = (bits(drawn.sources[name].data).astype(np.int64) for name in ("src0", "src1"))
@@ -145,7 +146,7 @@ def test_special_values_occur_and_most_tiles_have_no_nan(dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["i8", "u8", "i16", "u16", "i32", "u32"])
-def test_integer_extremes_and_ties_occur(dtype) -> None:
+def test_integer_extremes_and_ties_occur(dtype: str) -> None:
     drawn = draw(Campaign("TPARTMIN", (dtype,), seed=11), 0, 256)
     a, b = drawn.sources["src0"].data, drawn.sources["src1"].data
     info = np.iinfo(a.dtype)
@@ -155,7 +156,9 @@ def test_integer_extremes_and_ties_occur(dtype) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "wide", "exponent"), [("f16", np.float32, -14), ("f32", np.float64, -126)])
-def test_products_of_tprelu_hit_rounding_ties_and_subnormals(dtype, wide, exponent) -> None:
+def test_products_of_tprelu_hit_rounding_ties_and_subnormals(
+    dtype: str, wide: type[np.floating[Any]], exponent: int
+) -> None:
     drawn = draw(Campaign("TPRELU", (dtype,), seed=5), 0, 1024)
     x, slope = (drawn.sources[name].data for name in ("src0", "src1"))
     with np.errstate(all="ignore"):

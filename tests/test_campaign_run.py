@@ -5,6 +5,8 @@ import json
 import subprocess
 import sys
 import threading
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -134,7 +136,7 @@ def test_waves_in_flight_are_bounded() -> None:
         ({"backend": "gpu"}, "backend='gpu' is not known"),
     ],
 )
-def test_a_campaign_that_cannot_run_is_refused(changes, message) -> None:
+def test_a_campaign_that_cannot_run_is_refused(changes: dict[str, Any], message: str) -> None:
     good = {"instruction": "TPARTMIN", "dtypes": ("f32",)}
     with pytest.raises(pto.PtoError, match=message.replace("(", r"\(")):
         Campaign(**{**good, **changes})
@@ -142,7 +144,7 @@ def test_a_campaign_that_cannot_run_is_refused(changes, message) -> None:
 
 @pytest.mark.parametrize("shape", [(1, 8), (127, 64), (3, 24), (1, 2048), (300, 8)])
 @pytest.mark.parametrize("op", ["TPARTMIN", "TROWMIN", "TPRELU"])
-def test_other_shapes(op, shape) -> None:
+def test_other_shapes(op: str, shape: tuple[int, int]) -> None:
     assert run_campaign(Campaign(op, ("f32",), shape=shape, tiles=300), reference).equal
 
 
@@ -151,7 +153,9 @@ def test_other_shapes(op, shape) -> None:
     ("op", "dtypes"),
     [("TPARTARGMIN", ("f16", "i16")), ("TPARTMIN", ("bf16",)), ("TROWMIN", ("f32",)), ("TPRELU", ("f16",))],
 )
-def test_the_cpu_backend_agrees_under_every_rule_set(op, dtypes, numerics) -> None:
+def test_the_cpu_backend_agrees_under_every_rule_set(
+    op: str, dtypes: tuple[str, ...], numerics: str | pto.Numerics
+) -> None:
     result = run_campaign(Campaign(op, dtypes, tiles=1500, numerics=numerics, undefined="zero"))
     assert result.backend == "cpu"
     assert result.equal
@@ -162,7 +166,7 @@ def test_the_cpu_backend_agrees_under_every_rule_set(op, dtypes, numerics) -> No
     ("op", "dtypes", "tile"),
     [("TPARTARGMIN", ("f32", "u32"), 1030), ("TROWMIN", ("f16",), 3), ("TPARTMIN", ("bf16",), 3)],
 )
-def test_a_saved_failure_is_read_back_and_replayed(tmp_path, op, dtypes, tile) -> None:
+def test_a_saved_failure_is_read_back_and_replayed(tmp_path: Path, op: str, dtypes: tuple[str, ...], tile: int) -> None:
     first = tile // 1024 * 1024
 
     def execute(call):
@@ -190,7 +194,7 @@ def test_a_saved_failure_is_read_back_and_replayed(tmp_path, op, dtypes, tile) -
         assert expected[name].data[0].view(array.dtype).tolist() == array.tolist()
 
 
-def test_the_printed_python_runs_and_agrees(tmp_path) -> None:
+def test_the_printed_python_runs_and_agrees(tmp_path: Path) -> None:
     result = run_campaign(Campaign("TROWMIN", ("f32",), tiles=2048, backend="numpy"), wrong_at(9, 0, 0))
     path = saved.save(result.first_failure, tmp_path)
     lines = report.reproducer_lines(result.first_failure, path)
@@ -201,7 +205,7 @@ def test_the_printed_python_runs_and_agrees(tmp_path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "dst []\n", "")
 
 
-def test_a_saved_failure_is_never_overwritten(tmp_path) -> None:
+def test_a_saved_failure_is_never_overwritten(tmp_path: Path) -> None:
     result = run_campaign(Campaign("TPARTMIN", ("i8",), tiles=64, seed=7), wrong_at(9, 0, 0))
     paths = [saved.save(result.first_failure, tmp_path) for _ in range(3)]
     stem = "tpartmin_i8_seed7_tile9"
@@ -257,7 +261,7 @@ def metadata(path, **changes):
     return np.frombuffer(json.dumps(data).encode(), np.uint8)
 
 
-def test_a_damaged_saved_failure_is_one_clear_error(tmp_path) -> None:
+def test_a_damaged_saved_failure_is_one_clear_error(tmp_path: Path) -> None:
     result = run_campaign(Campaign("TPARTMIN", ("f32",), tiles=64), wrong_at(9, 0, 0))
     path = saved.save(result.first_failure, tmp_path)
     whole = path.read_bytes()
@@ -294,7 +298,7 @@ def test_a_damaged_saved_failure_is_one_clear_error(tmp_path) -> None:
         saved.load(tmp_path / "absent.npz")
 
 
-def test_a_valid_region_out_of_range_in_a_saved_failure_is_refused(tmp_path) -> None:
+def test_a_valid_region_out_of_range_in_a_saved_failure_is_refused(tmp_path: Path) -> None:
     result = run_campaign(Campaign("TPARTMIN", ("f32",), tiles=64), wrong_at(9, 0, 0))
     path = saved.save(result.first_failure, tmp_path)
     with pytest.raises(pto.ConstraintError, match="out of range"):

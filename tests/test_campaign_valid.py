@@ -18,7 +18,7 @@ def drawn(op, shape, undefined="error", n=2000):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("op", sorted(instructions()))
-def test_regions_lie_in_the_shape_and_are_permitted(op, shape) -> None:
+def test_regions_lie_in_the_shape_and_are_permitted(op: str, shape: tuple[int, int]) -> None:
     record = instructions()[op]
     regions = drawn(op, shape).regions
     assert set(regions) == {o.name for o in (*record.dsts, *record.sources)}
@@ -32,7 +32,7 @@ def test_regions_lie_in_the_shape_and_are_permitted(op, shape) -> None:
 
 
 @pytest.mark.parametrize("op", ["TPARTMIN", "TPARTARGMIN"])
-def test_every_partial_pattern_occurs_on_both_sides(op) -> None:
+def test_every_partial_pattern_occurs_on_both_sides(op: str) -> None:
     regions = drawn(op, (16, 16)).regions
     value = [o.name for o in instructions()[op].sources][:2]
     dst = regions[instructions()[op].dsts[0].name]

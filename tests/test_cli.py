@@ -6,6 +6,7 @@ import pty
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from pto_gpu.numerics import NUMERICS
 from pto_gpu.targets import TARGETS
 
 DUMPS = Path(__file__).parent / "data" / "simulator"
+Inside = Callable[..., tuple[int, str, str]]
 COMMAND = [sys.executable, "-c", "from pto_gpu.cli import main; main()"]
 
 
@@ -62,7 +64,7 @@ def wrong_backend(monkeypatch):
 # -- validate -----------------------------------------------------------------------------------------
 
 
-def test_validate_runs_everything_by_default_and_says_what_it_covered(inside) -> None:
+def test_validate_runs_everything_by_default_and_says_what_it_covered(inside: Inside) -> None:
     status, out, err = inside("validate", "--tiles", 40, "--seed", 7, "--backend", "numpy")
     assert (status, err) == (0, "")
     combinations = [(op, s) for op, r in instructions().items() for s in r.element_types["a5"]]
@@ -74,7 +76,7 @@ def test_validate_runs_everything_by_default_and_says_what_it_covered(inside) ->
     assert "one off a 32-byte edge" in out
 
 
-def test_validate_json_is_one_object_and_all_else_is_on_stderr(inside) -> None:
+def test_validate_json_is_one_object_and_all_else_is_on_stderr(inside: Inside) -> None:
     status, out, err = inside("validate", "trowmin", "--dtype", "f16", "--tiles", 100, "--json", "--numerics", "formal")
     data = json.loads(out)
     assert status == data["status"] == 0
@@ -84,7 +86,7 @@ def test_validate_json_is_one_object_and_all_else_is_on_stderr(inside) -> None:
     assert "TROWMIN f16 16x16: equal" in err
 
 
-def test_validate_targets_shapes_and_pairs(inside) -> None:
+def test_validate_targets_shapes_and_pairs(inside: Inside) -> None:
     status, out, _ = inside("validate", "TPARTMIN", "tpartargmin", "--target", "a2a3", "--tiles", 9, "--shape", "3x32")
     assert status == 0
     assert [line.split(":")[0] for line in out.splitlines()[:3]] == [
@@ -98,7 +100,7 @@ def test_validate_targets_shapes_and_pairs(inside) -> None:
     assert (status, out.splitlines()[0].split(":")[0]) == (0, "TPARTARGMIN f16/u16 16x16")
 
 
-def test_a_mismatch_is_shown_saved_and_replayed(inside, wrong_backend, tmp_path) -> None:
+def test_a_mismatch_is_shown_saved_and_replayed(inside: Inside, wrong_backend: None, tmp_path: Path) -> None:
     status, out, _ = inside("validate", "TPRELU", "--dtype", "f32", "--tiles", 64, "--save", "there", "--seed", 3)
     assert status == 1
     assert "TPRELU f32 16x16: MISMATCH, 1 elements of 1 tiles differ" in out
@@ -112,7 +114,9 @@ def test_a_mismatch_is_shown_saved_and_replayed(inside, wrong_backend, tmp_path)
     assert (status, out.strip()) == (0, "TPRELU f32 seed3 tile 5 on backend cpu: equal now")
 
 
-def test_replay_shows_a_failure_that_is_still_there(inside, monkeypatch, wrong_backend) -> None:
+def test_replay_shows_a_failure_that_is_still_there(
+    inside: Inside, monkeypatch: pytest.MonkeyPatch, wrong_backend: None
+) -> None:
     inside("validate", "TPARTMIN", "--dtype", "i32", "--tiles", 8, "--save", ".")
 
     def still_wrong(options):
@@ -128,7 +132,7 @@ def test_replay_shows_a_failure_that_is_still_there(inside, monkeypatch, wrong_b
     assert "on backend numpy: MISMATCH" in err
 
 
-def test_a_mismatch_is_reported_where_nothing_can_be_saved(inside, wrong_backend) -> None:
+def test_a_mismatch_is_reported_where_nothing_can_be_saved(inside: Inside, wrong_backend: None) -> None:
     Path("taken").write_text("a file")
     status, out, _ = inside("validate", "TPARTMIN", "--dtype", "u8", "--tiles", 8, "--save", "taken")
     assert status == 1
@@ -136,7 +140,7 @@ def test_a_mismatch_is_reported_where_nothing_can_be_saved(inside, wrong_backend
     assert "seen 0x63 (99)" in out
 
 
-def test_a_backend_that_raises_is_exit_status_1(inside, monkeypatch) -> None:
+def test_a_backend_that_raises_is_exit_status_1(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(options):
         del options
 
@@ -188,7 +192,7 @@ def test_a_backend_that_raises_is_exit_status_1(inside, monkeypatch) -> None:
         (["list", "TROWMAX"], "did you mean TROWMIN?"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_status_2(inside, arguments, message) -> None:
+def test_bad_input_is_one_line_and_exit_status_2(inside: Inside, arguments: list[str], message: str) -> None:
     status, out, err = inside(*arguments)
     assert (status, out) == (2, "")
     assert err.startswith("error: ")
@@ -204,32 +208,34 @@ def test_an_error_of_a_fresh_process_has_no_traceback() -> None:
 
 def test_ctrl_c_prints_the_results_so_far_and_exits_130() -> None:
     script = (
-        "import os, signal, sys\n"
+        "import signal, sys\n"
         "from pto_gpu import cli\n"
-        "from pto_gpu.campaign import run\n"
-        "wave = run._wave\n"
-        "def interrupted(campaign, execute, first, n):\n"
-        "    if first == 8192: os.kill(os.getpid(), signal.SIGINT)\n"
-        "    return wave(campaign, execute, first, n)\n"
-        "run._wave = interrupted\n"
+        "from pto_gpu.campaign.results import Result\n"
+        "add = Result.add\n"
+        "def interrupted(result, wave):\n"
+        "    add(result, wave)\n"
+        "    if result.tiles == 8192: signal.raise_signal(signal.SIGINT)\n"
+        "Result.add = interrupted\n"
         "sys.argv = 'pto-gpu validate TPARTMIN TROWMIN --dtype f32 --tiles 100000000 --backend numpy'.split()\n"
         "cli.main()"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (cli.INTERRUPTED, "")
     assert "TPARTMIN f32 16x16: interrupted, equal, " in done.stdout
-    assert "covered TPARTMIN: " in done.stdout
+    assert "\ncovered TPARTMIN: " in done.stdout
+    assert "\nnot covered: TPARTMIN f32 16x16, tiles 8192 to 99999999 (interrupted)\n" in done.stdout
+    assert "\nnot covered: TROWMIN f32 16x16 (not started)\n" in done.stdout
 
 
 # -- check ----------------------------------------------------------------------------------------------
 
 
-def test_check_of_a_file_named_after_its_instruction(inside) -> None:
+def test_check_of_a_file_named_after_its_instruction(inside: Inside) -> None:
     status, out, _ = inside("check", "--numerics", "simulator", DUMPS / "tpartmin_f32.npz")
     assert (status, out.count(": equal, 8 tiles")) == (0, 1)
 
 
-def test_check_with_the_instruction_named_first(inside, tmp_path) -> None:
+def test_check_with_the_instruction_named_first(inside: Inside, tmp_path: Path) -> None:
     other = tmp_path / "result 1.npz"
     other.write_bytes((DUMPS / "tprelu_f16.npz").read_bytes())
     status, out, _ = inside("check", "tprelu", other, "--numerics", "simulator", "--json")
@@ -237,7 +243,7 @@ def test_check_with_the_instruction_named_first(inside, tmp_path) -> None:
     assert (status, data["files"][0]["instruction"], data["files"][0]["tiles"]) == (0, "TPRELU", 8)
 
 
-def test_check_finds_a_wrong_result_and_saves_it(inside, tmp_path) -> None:
+def test_check_finds_a_wrong_result_and_saves_it(inside: Inside, tmp_path: Path) -> None:
     with np.load(DUMPS / "trowmin_i16.npz") as archive:
         arrays = dict(archive)
     arrays["dst"][3, 0, 0] -= 1
@@ -250,7 +256,7 @@ def test_check_finds_a_wrong_result_and_saves_it(inside, tmp_path) -> None:
     assert status == 0
 
 
-def test_check_of_no_tiles_is_no_success(inside, tmp_path) -> None:
+def test_check_of_no_tiles_is_no_success(inside: Inside, tmp_path: Path) -> None:
     with np.load(DUMPS / "tpartmin_f32.npz") as archive:
         arrays = {name: array[:0] for name, array in archive.items()}
     np.savez(tmp_path / "tpartmin_none.npz", **arrays)
@@ -274,7 +280,7 @@ def test_help_answers_without_heavy_imports() -> None:
         assert re.search(rf"^ +{command} ", done.stdout, re.MULTILINE)
 
 
-def test_help_names_every_backend_target_and_rule_set(inside) -> None:
+def test_help_names_every_backend_target_and_rule_set(inside: Inside) -> None:
     _, out, _ = inside("validate", "--help")
     text = " ".join(out.split())
     for words in (BACKENDS, TARGETS, UNDEFINED):
@@ -294,7 +300,7 @@ def test_list_imports_neither_torch_nor_numba() -> None:
     assert (done.returncode, done.stderr) == (0, "[]\n")
 
 
-def test_list_shows_every_instruction_with_types_and_constraints(inside) -> None:
+def test_list_shows_every_instruction_with_types_and_constraints(inside: Inside) -> None:
     status, out, _ = inside("list")
     assert status == 0
     for name, record in instructions().items():
@@ -308,7 +314,7 @@ def test_list_shows_every_instruction_with_types_and_constraints(inside) -> None
     assert set(data["element_types"]) == set(TARGETS)
 
 
-def test_info_and_version(inside) -> None:
+def test_info_and_version(inside: Inside) -> None:
     status, out, _ = inside("info", "--json")
     assert status == 0
     assert json.loads(out)["numpy"] == np.__version__

@@ -19,7 +19,7 @@ def words(text):
 
 
 @pytest.mark.parametrize(("counter", "key", "expected"), KNOWN)
-def test_known_answers(counter, key, expected) -> None:
+def test_known_answers(counter: str, key: str, expected: str) -> None:
     compiled = philox4x32(*map(np.uint64, words(counter)), *map(np.uint64, words(key)))
     assert [int(w) for w in compiled] == words(expected)
     plain = philox.philox4x32(np.array(words(counter), np.uint32), np.array(words(key), np.uint32))

@@ -14,6 +14,7 @@ from pto_gpu.campaign.compare import SHOWN, Input, Mismatch, value_of
 from pto_gpu.campaign.dumps import Checked
 from pto_gpu.campaign.results import Result
 from pto_gpu.campaign.saved import SavedTile, snippet
+from pto_gpu.campaign.settings import Campaign
 from pto_gpu.types import ELEMENT_TYPES
 
 #: Elements of a row that a mismatch shows.
@@ -94,7 +95,7 @@ def rate_text(tiles: int, seconds: float) -> str:
     return f"{round(tiles / seconds) if seconds else 0:,} tiles/s".replace(",", " ")
 
 
-def coverage_lines(results: Sequence[Result], seconds: float) -> list[str]:
+def coverage_lines(results: Sequence[Result], seconds: float, not_started: Sequence[Campaign] = ()) -> list[str]:
     """What a whole run covered, all of it counted while it ran, and what it did not get to."""
     covered = [r for r in results if r.tiles]
     lines = _covered_lines(covered, seconds) if covered else []
@@ -102,7 +103,7 @@ def coverage_lines(results: Sequence[Result], seconds: float) -> list[str]:
         if r.tiles < r.campaign.tiles:
             why = "interrupted" if r.interrupted else "the backend failed"
             lines.append(f"not covered: {r.campaign.label}, tiles {r.tiles} to {r.campaign.tiles - 1} ({why})")
-    return lines
+    return lines + [f"not covered: {campaign.label} (not started)" for campaign in not_started]
 
 
 def _covered_lines(results: Sequence[Result], seconds: float) -> list[str]:

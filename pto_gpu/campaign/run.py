@@ -30,8 +30,8 @@ _buffers = Buffers()
 def run_campaign(campaign: Campaign, execute: Execute | None = None, progress: Progress | None = None) -> Result:
     """Run ``campaign``; memory does not grow with its number of tiles.
 
-    ``execute`` takes the place of the backend under test: it gets a checked :class:`~pto_gpu.isa.record.Call`
-    and writes its dst tiles, from several threads at once. ``progress`` is told the tiles done so far.
+    ``execute`` takes the place of the backend under test: it gets a :class:`~pto_gpu.isa.record.Call` that no rule
+    refuses and writes its dst tiles, from several threads at once. ``progress`` is told the tiles done so far.
     Ctrl-C ends the run; the result then has ``interrupted`` set and holds the waves that were done.
     """
     start = time.perf_counter()
@@ -92,7 +92,7 @@ def _wave(campaign: Campaign, execute: Execute, first: int, n: int) -> Wave:
     drawn = draw(campaign, first, n, _buffers.tiles)
     expected, seen = (drawn.poisoned_dsts(_buffers.tiles, whose) for whose in ("expected", "seen"))
     settings: tuple[Any, ...] = (options.numerics, options.undefined, options.target.name, 1)
-    # Not checked: drawn regions are allowed, and a mistake there shows in the checked call on the same regions below.
+    # Not checked: the backend's call below is, and has the same types and regions.
     backends.load("numpy").run(Call(record, drawn.logical({**expected, **drawn.sources}), *settings))
     tested = {**seen, **drawn.sources}
     try:
