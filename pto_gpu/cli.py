@@ -6,7 +6,7 @@ import json as json_format
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -14,11 +14,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from pto_gpu import __version__
+from pto_gpu.defaults import BACKENDS, UNDEFINED
 from pto_gpu.errors import ConstraintError, FileError, PtoError
+from pto_gpu.numerics import NUMERICS
+from pto_gpu.targets import TARGETS
 
 if TYPE_CHECKING:
-    from pto_gpu.campaign.run import Campaign, Result
+    from pto_gpu.campaign.results import Result
     from pto_gpu.campaign.saved import SavedTile
+    from pto_gpu.campaign.settings import Campaign
+    from pto_gpu.isa.record import Instruction
 
 EQUAL, MISMATCH, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -33,11 +38,17 @@ app: Final = typer.Typer(
     rich_markup_mode=None,
 )
 
-Target = Annotated[str, typer.Option(help="a5 or a2a3.")]
+
+def _either(words: Iterable[str]) -> str:
+    *most, last = words
+    return f"{', '.join(most)} or {last}"
+
+
+Target = Annotated[str, typer.Option(help=f"{_either(TARGETS)}.")]
 NumericsName = Annotated[
-    str, typer.Option("--numerics", help="isa, formal, simulator, a5, a2a3, or nan/tie/zero such as number/src0/keep.")
+    str, typer.Option("--numerics", help=f"{', '.join(NUMERICS)}, or nan/tie/zero such as number/src0/keep.")
 ]
-Undefined = Annotated[str, typer.Option(help="Valid regions that a page leaves undefined: error or zero.")]
+Undefined = Annotated[str, typer.Option(help=f"Valid regions that a page leaves undefined: {_either(UNDEFINED)}.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and all else on stderr.")]
 Save = Annotated[Path, typer.Option(help="Directory that a failing tile is saved in.")]
 
@@ -85,13 +96,14 @@ def validate(
     target: Target = "a5",
     numerics: NumericsName = "isa",
     undefined: Undefined = "error",
-    backend: Annotated[str, typer.Option(help="Under test: auto, cpu, triton or numpy.")] = "auto",
+    backend: Annotated[str, typer.Option(help=f"Under test: {_either(BACKENDS)}.")] = "auto",
     workers: Annotated[int | None, typer.Option(help="Threads; default every core.")] = None,
     save: Save = Path("failures"),
     json: Json = False,
 ) -> int:
     """Run instructions on random tiles and compare every bit with the reference."""
-    from pto_gpu.campaign import report, run
+    from pto_gpu.campaign import report
+    from pto_gpu.campaign.settings import DEFAULT_SEED, DEFAULT_TILES, Campaign
 
     settings: dict[str, Any] = {
         "target": target,
@@ -100,19 +112,20 @@ def validate(
         "backend": backend,
         "workers": workers,
         "shape": _shape(shape) if shape is not None else None,
-        "tiles": run.DEFAULT_TILES if tiles is None else tiles,
-        "seed": run.DEFAULT_SEED if seed is None else seed,
+        "tiles": DEFAULT_TILES if tiles is None else tiles,
+        "seed": DEFAULT_SEED if seed is None else seed,
     }
-    campaigns = [run.Campaign(op, dtypes, **settings) for op, dtypes in _combinations(ops or [], dtype, target)]
+    campaigns = [Campaign(op, dtypes, **settings) for op, dtypes in _combinations(ops or [], dtype, target)]
     out = report.printer(to_stderr=json)
     start = time.perf_counter()
     results, data = [], []
     for result in _run_all(campaigns):
-        path = _show(out.print, report.result_lines(result), result.first_failure, save)
+        out.print("\n".join(report.result_lines(result)))
+        path = _save(result.first_failure, save, out.print)
         results.append(result)
         data.append(report.result_data(result, path))
     seconds = time.perf_counter() - start
-    out.print("\n".join(report.coverage_lines(results, seconds)))
+    out.print("\n".join(report.coverage_lines(results, seconds, campaigns[len(results) :])))
     status = EQUAL if all(r.equal for r in results) else MISMATCH
     if any(r.interrupted for r in results):
         status = INTERRUPTED
@@ -148,12 +161,10 @@ def _progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda done: bar.update(task, completed=done)
 
 
-def _show(show: Callable[[str], None], lines: Sequence[str], failure: SavedTile | None, directory: Path) -> Path | None:
-    """Print ``lines``; save the failing tile, if any, and print how to run it again."""
+def _save(failure: SavedTile | None, directory: Path, show: Callable[[str], None]) -> Path | None:
+    """Save the failing tile, if there is one, and show how to run it again."""
     from pto_gpu.campaign import report, saved
 
-    for line in lines:
-        show(line)
     if failure is None:
         return None
     try:
@@ -172,17 +183,18 @@ def _shape(text: str) -> tuple[int, int]:
     return int(rows), int(cols)
 
 
-def _instruction_name(text: str) -> str:
+def _instruction(text: str) -> Instruction:
+    """The instruction called ``text``; the error for an unknown one names the nearest."""
     import difflib
 
-    from pto_gpu.isa import instructions
+    from pto_gpu.isa import instruction, instructions
 
-    known = instructions()
-    if text.upper() in known:
-        return text.upper()
-    near = difflib.get_close_matches(text.upper(), known, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    raise ConstraintError(f"instruction {text!r} is not known: allowed {', '.join(known)}{hint}")
+    try:
+        return instruction(text)
+    except ConstraintError as error:
+        near = difflib.get_close_matches(text.upper(), instructions(), n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ConstraintError(f"{error}{hint}") from None
 
 
 def _combinations(ops: Sequence[str], dtype: str | None, target: str) -> list[tuple[str, tuple[str, ...]]]:
@@ -194,7 +206,7 @@ def _combinations(ops: Sequence[str], dtype: str | None, target: str) -> list[tu
     wanted = tuple(resolve_element_type(t).name for t in dtype.split("/")) if dtype is not None else ()
     known, name = instructions(), resolve_target(target).name
     found = []
-    for op in dict.fromkeys(_instruction_name(op) for op in ops) or known:
+    for op in dict.fromkeys(_instruction(op).name for op in ops) or known:
         allowed = known[op].element_types[name]
         matching = [s for s in allowed if s[: len(wanted)] == wanted]
         if ops and not matching:
@@ -228,14 +240,13 @@ def check(
     """Compare dumps made elsewhere (.npz) with the reference."""
     from pto_gpu.campaign import dumps, report
     from pto_gpu.defaults import current_options
-    from pto_gpu.isa import instruction as instruction_called
     from pto_gpu.types import resolve_element_type
 
     if outside not in dumps.OUTSIDE:
         raise ConstraintError(f"--outside {outside!r} is not known: allowed {', '.join(dumps.OUTSIDE)}")
     op = None
     if not _names_a_file(files[0]):
-        op, files = instruction_called(_instruction_name(files[0])), files[1:]
+        op, files = _instruction(files[0]), files[1:]
     if not files:
         raise FileError("no file given: pto-gpu check [OP] FILE...")
     options = current_options().override(target, None, numerics, undefined)
@@ -244,7 +255,8 @@ def check(
     data = []
     for path in map(Path, files):
         checked = dumps.check_dump(path, op or dumps.instruction_of(path), options, outside, element)
-        saved = _show(out.print, report.checked_lines(checked), checked.first_failure, save)
+        out.print("\n".join(report.checked_lines(checked)))
+        saved = _save(checked.first_failure, save, out.print)
         data.append({**report.checked_data(checked), "saved": str(saved) if saved else None})
     status = EQUAL if all(d["equal"] for d in data) else MISMATCH
     if json:
@@ -259,7 +271,9 @@ def _names_a_file(text: str) -> bool:
 @app.command()
 def replay(
     file: Annotated[Path, typer.Argument(help="A failure that validate or check saved.")],
-    backend: Annotated[str | None, typer.Option(help="Under test; default the backend that failed.")] = None,
+    backend: Annotated[
+        str | None, typer.Option(help=f"Under test: {_either(BACKENDS)}; default the one that failed.")
+    ] = None,
     json: Json = False,
 ) -> int:
     """Run one saved failure again and compare it with the reference."""
@@ -270,8 +284,8 @@ def replay(
     out = report.printer(to_stderr=json)
     what = f"{tile.instruction.name} {'/'.join(tile.instruction.signature(tile.types))}"
     verdict = f"MISMATCH, {comparison.elements} elements differ" if comparison.elements else "equal now"
-    out.print(f"{what} seed {tile.seed} tile {tile.tile} on backend {name}: {verdict}")
-    _show(out.print, report.mismatch_lines(what, comparison.mismatches, comparison.elements), None, Path())
+    lines = report.mismatch_lines(what, comparison.mismatches, comparison.elements)
+    out.print("\n".join([f"{what} {tile.origin} tile {tile.tile} on backend {name}: {verdict}", *lines]))
     status = MISMATCH if comparison.elements else EQUAL
     if json:
         mismatches = [report.mismatch_data(m) for m in comparison.mismatches]
@@ -286,10 +300,9 @@ def list_instructions(
 ) -> int:
     """Show instructions: operands, element types on each target, constraints."""
     from pto_gpu import listing
-    from pto_gpu.isa import instruction as instruction_called
     from pto_gpu.isa import instructions
 
-    records = [instruction_called(_instruction_name(op)) for op in ops or instructions()]
+    records = [_instruction(op) for op in ops or instructions()]
     if json:
         _print_json([listing.instruction_data(r) for r in records])
     else:

@@ -12,7 +12,6 @@ from typing import Any, Final
 from pto_gpu.errors import ConstraintError, TypeMismatch
 from pto_gpu.numerics import Numerics, resolve_numerics
 from pto_gpu.targets import Target, resolve_target
-from pto_gpu.types import count
 
 #: What ``backend=`` may say; each but ``auto`` is a module of :mod:`pto_gpu.backends`.
 BACKENDS: Final = ("auto", "numpy", "cpu", "triton")
@@ -50,6 +49,8 @@ class Options:
         if undefined is not None:
             changes["undefined"] = _word("undefined", undefined, UNDEFINED)
         if threads is not None:
+            from pto_gpu.types import count  # here, since NumPy is slow to import and --help reads BACKENDS
+
             changes["threads"] = count(threads, "threads")
             if changes["threads"] < 1:
                 raise ConstraintError(f"threads={threads} is out of range: allowed 1 or more")

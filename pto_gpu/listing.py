@@ -7,7 +7,7 @@ import platform
 from typing import Any, Final
 
 from pto_gpu import __version__
-from pto_gpu.backends.cpu.pool import available_cores
+from pto_gpu.cores import available_cores
 from pto_gpu.isa.record import Instruction, RegionRule, TypeRule
 
 _PACKAGES: Final = ("numpy", "numba", "ml_dtypes", "torch", "triton", "cupy-cuda12x", "cupy-cuda13x")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from hypothesis import settings
 
 from pto_gpu import defaults
+from pto_gpu.backends.cpu import pool
 
 # The Triton kernels run on a GPU if there is one, else interpreted on tiles in host memory. This must be said
 # before they are imported.
@@ -62,6 +64,28 @@ def host_backend(request: pytest.FixtureRequest) -> Backend:
     """For tests that read and write tiles in host memory."""
     backend: Backend = request.param
     return backend
+
+
+class Pooled:
+    """Counts what was handed to the thread pool of the cpu backend."""
+
+    calls = 0
+
+
+@pytest.fixture
+def pooled(monkeypatch: pytest.MonkeyPatch) -> Pooled:
+    """The cpu backend cuts every batch into pieces of a few tiles, for four threads unless told otherwise."""
+    counted, executor = Pooled(), pool._executor
+
+    def counting() -> ThreadPoolExecutor:
+        counted.calls += 1
+        return executor()
+
+    monkeypatch.setattr(pool, "SERIAL_BYTES", 0)
+    monkeypatch.setattr(pool, "PIECE_BYTES", 8192)
+    monkeypatch.setattr(pool, "available_cores", lambda: 4)
+    monkeypatch.setattr(pool, "_executor", counting)
+    return counted
 
 
 @pytest.fixture

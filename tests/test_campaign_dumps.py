@@ -1,6 +1,8 @@
 """Dumps made elsewhere: the simulator's agree, faults in them are found, and unusable ones are refused."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -27,12 +29,12 @@ def check(tmp_path, op, arrays, options=SIMULATOR, **keywords):
     return check_dump(path, instruction(op), options, **keywords)
 
 
-def test_there_is_a_dump_of_every_instruction():
+def test_there_is_a_dump_of_every_instruction() -> None:
     assert {instruction_of(p).name for p in DUMPS} == {"TPARTARGMIN", "TPARTMIN", "TPRELU", "TROWMIN"}
 
 
 @pytest.mark.parametrize("path", DUMPS, ids=lambda p: p.stem)
-def test_simulator_dumps_agree(path):
+def test_simulator_dumps_agree(path: Path) -> None:
     checked = check_dump(path, instruction_of(path), SIMULATOR)
     assert checked.equal
     assert checked.batch == 8
@@ -40,7 +42,7 @@ def test_simulator_dumps_agree(path):
 
 
 @pytest.mark.parametrize("path", DUMPS, ids=lambda p: p.stem)
-def test_one_changed_bit_is_found(tmp_path, path):
+def test_one_changed_bit_is_found(tmp_path: Path, path: Path) -> None:
     arrays = arrays_of(path.stem)
     dst = next(o.name for o in instruction_of(path).dsts)
     valid = arrays["dst_valid"]
@@ -52,10 +54,10 @@ def test_one_changed_bit_is_found(tmp_path, path):
     (mismatch,) = checked.comparison.mismatches
     assert (mismatch.tile, mismatch.operand, mismatch.row, mismatch.col) == (tile, dst, row, 0)
     assert mismatch.seen ^ mismatch.expected == 1
-    assert checked.first_failure.tile == tile
+    assert (checked.first_failure.origin, checked.first_failure.tile) == ("dump", tile)
 
 
-def test_outside_the_valid_region_is_zero_unless_ignored(tmp_path):
+def test_outside_the_valid_region_is_zero_unless_ignored(tmp_path: Path) -> None:
     arrays = arrays_of("tpartmin_i16")
     tile = int(np.argmax(arrays["dst_valid"].max(axis=1) < 32))
     arrays["dst"][tile, 31, 31] = 5
@@ -65,15 +67,28 @@ def test_outside_the_valid_region_is_zero_unless_ignored(tmp_path):
     assert check(tmp_path, "TPARTMIN", arrays, outside="ignore").equal
 
 
-def test_one_tile_without_a_batch_axis(tmp_path):
+def test_one_tile_without_a_batch_axis(tmp_path: Path) -> None:
     arrays = {name: array[0] for name, array in arrays_of("trowmin_f32").items()}
     checked = check(tmp_path, "TROWMIN", arrays)
     assert checked.equal
     assert checked.batch == 1
 
 
+def test_a_row_reduction_needs_the_region_of_its_source(tmp_path: Path) -> None:
+    arrays = arrays_of("trowmin_f32")
+    assert check(tmp_path, "TROWMIN", arrays).equal
+    with pytest.raises(pto.FileError, match=r"no valid region of src: allowed src_valid$"):
+        check(tmp_path, "TROWMIN", without(arrays, "src_valid"))
+
+
+def test_a_source_without_a_region_has_that_of_dst(tmp_path: Path) -> None:
+    arrays = arrays_of("tprelu_f32")
+    fewer = {n: a for n, a in arrays.items() if n in ("dst", "src0", "src1", "dst_valid")}
+    assert check(tmp_path, "TPRELU", fewer).equal
+
+
 @pytest.mark.parametrize("stored", ["bf16", "u2", "V2"])
-def test_bf16_needs_its_type_named_when_stored_as_bits(tmp_path, stored):
+def test_bf16_needs_its_type_named_when_stored_as_bits(tmp_path: Path, stored: str) -> None:
     x = np.arange(256, dtype=np.float32).reshape(1, 16, 16).astype(ml_dtypes.bfloat16)
     y = x[:, ::-1].copy()
     least = np.minimum(x.astype(np.float32), y.astype(np.float32)).astype(ml_dtypes.bfloat16)
@@ -114,13 +129,15 @@ def without(arrays, name):
         (lambda a: {**a, "src0": np.array([[{}]], object)}, "src0 cannot be read"),
     ],
 )  # fmt: skip
-def test_unusable_dumps_are_one_clear_error(tmp_path, change, message):
+def test_unusable_dumps_are_one_clear_error(
+    tmp_path: Path, change: Callable[[dict[str, Any]], dict[str, Any]], message: str
+) -> None:
     with pytest.raises(pto.PtoError, match=message) as caught:
         check(tmp_path, "TPARTMIN", change(arrays_of("tpartmin_f32")))
     assert str(tmp_path / "dump.npz") in str(caught.value)
 
 
-def test_files_that_are_no_npz(tmp_path):
+def test_files_that_are_no_npz(tmp_path: Path) -> None:
     path = tmp_path / "tpartmin.npz"
     whole = DUMPS[0].read_bytes()
     for content in (

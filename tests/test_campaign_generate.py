@@ -1,13 +1,15 @@
 """Operands: the documented recipe bit for bit, independence of batch and split, and what occurs in them."""
 
 import zlib
+from typing import Any
 
 import numpy as np
 import pytest
+from philox import philox4x32
 
 from pto_gpu.campaign.categories import tables
-from pto_gpu.campaign.philox import philox4x32_numpy
-from pto_gpu.campaign.run import Campaign, draw
+from pto_gpu.campaign.draw import draw
+from pto_gpu.campaign.settings import Campaign
 from pto_gpu.campaign.storage import bits, block_tiles, plan_of
 from pto_gpu.isa import instructions
 
@@ -16,7 +18,7 @@ SEED = 0x1234_5678_9ABC_DEF0
 
 def philox(c0, tile, c3, seed=SEED):
     counter = np.array([c0, tile & 0xFFFFFFFF, tile >> 32, c3], np.uint32)
-    return philox4x32_numpy(counter, np.array([seed & 0xFFFFFFFF, seed >> 32], np.uint32)).tolist()
+    return philox4x32(counter, np.array([seed & 0xFFFFFFFF, seed >> 32], np.uint32)).tolist()
 
 
 def by_recipe(table, operand, tile, shape, width, partner, valid_cols):
@@ -57,7 +59,7 @@ def by_recipe(table, operand, tile, shape, width, partner, valid_cols):
         ("TPRELU", ("f32",), 77),
     ],
 )
-def test_elements_follow_the_recipe(op, dtypes, tile):
+def test_elements_follow_the_recipe(op: str, dtypes: tuple[str, ...], tile: int) -> None:
     campaign = Campaign(op, dtypes, seed=SEED)
     drawn = draw(campaign, tile, 1)
     rows, cols = campaign.grid
@@ -78,7 +80,7 @@ def test_elements_follow_the_recipe(op, dtypes, tile):
 
 
 @pytest.mark.parametrize("op", sorted(instructions()))
-def test_a_tile_does_not_depend_on_batch_or_split(op):
+def test_a_tile_does_not_depend_on_batch_or_split(op: str) -> None:
     dtypes = instructions()[op].element_types["a5"][0]
     campaign = Campaign(op, dtypes, seed=3)
     whole = draw(campaign, 1024, 64)
@@ -98,7 +100,7 @@ def uniformed(region):
     return type(region)(rows, cols)
 
 
-def test_drawn_bits_are_the_same_in_every_release():
+def test_drawn_bits_are_the_same_in_every_release() -> None:
     """A change here makes every published seed mean something else."""
     seen = {}
     for op, dtypes in (("TPARTARGMIN", ("f32", "i32")), ("TROWMIN", ("i8",)), ("TPRELU", ("f16",))):
@@ -112,14 +114,14 @@ def test_drawn_bits_are_the_same_in_every_release():
     assert seen == GOLDEN
 
 
-def test_seed_and_operand_change_the_elements():
+def test_seed_and_operand_change_the_elements() -> None:
     a, b = (draw(Campaign("TPARTMIN", ("i32",), seed=s), 0, 8) for s in (1, 2))
     assert (a.sources["src0"].data != b.sources["src0"].data).mean() > 0.5
     assert (a.sources["src0"].data != a.sources["src1"].data).mean() > 0.5
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
-def test_special_values_occur_and_most_tiles_have_no_nan(dtype):
+def test_special_values_occur_and_most_tiles_have_no_nan(dtype: str) -> None:
     drawn = draw(Campaign("TPARTMIN", (dtype,), seed=11), 0, 1024)
     element = drawn.slots[0].logical.element
     a, b = (bits(drawn.sources[name].data).astype(np.int64) for name in ("src0", "src1"))
@@ -144,7 +146,7 @@ def test_special_values_occur_and_most_tiles_have_no_nan(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["i8", "u8", "i16", "u16", "i32", "u32"])
-def test_integer_extremes_and_ties_occur(dtype):
+def test_integer_extremes_and_ties_occur(dtype: str) -> None:
     drawn = draw(Campaign("TPARTMIN", (dtype,), seed=11), 0, 256)
     a, b = drawn.sources["src0"].data, drawn.sources["src1"].data
     info = np.iinfo(a.dtype)
@@ -154,7 +156,9 @@ def test_integer_extremes_and_ties_occur(dtype):
 
 
 @pytest.mark.parametrize(("dtype", "wide", "exponent"), [("f16", np.float32, -14), ("f32", np.float64, -126)])
-def test_products_of_tprelu_hit_rounding_ties_and_subnormals(dtype, wide, exponent):
+def test_products_of_tprelu_hit_rounding_ties_and_subnormals(
+    dtype: str, wide: type[np.floating[Any]], exponent: int
+) -> None:
     drawn = draw(Campaign("TPRELU", (dtype,), seed=5), 0, 1024)
     x, slope = (drawn.sources[name].data for name in ("src0", "src1"))
     with np.errstate(all="ignore"):
@@ -171,7 +175,7 @@ def test_products_of_tprelu_hit_rounding_ties_and_subnormals(dtype, wide, expone
         assert (special & negative).sum() > 100
 
 
-def test_rows_of_trowmin_hold_repeated_minima_and_nan_at_both_ends():
+def test_rows_of_trowmin_hold_repeated_minima_and_nan_at_both_ends() -> None:
     drawn = draw(Campaign("TROWMIN", ("f32",), seed=5), 0, 1024)
     x = drawn.sources["src"].data
     cols = np.asarray(drawn.regions["src"].cols)
@@ -188,7 +192,7 @@ def test_rows_of_trowmin_hold_repeated_minima_and_nan_at_both_ends():
     assert (clean & (((x == least) & inside).sum(axis=2) > 1)).sum() > 1000
 
 
-def test_storage_plans_alternate_and_give_every_operand_its_own_row_stride():
+def test_storage_plans_alternate_and_give_every_operand_its_own_row_stride() -> None:
     shape = (16, 16)
     step = block_tiles(shape)
     assert [plan_of(t, shape) for t in (0, step - 1, step, 2 * step)] == ["packed", "packed", "padded", "packed"]

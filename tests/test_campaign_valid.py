@@ -18,7 +18,7 @@ def drawn(op, shape, undefined="error", n=2000):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("op", sorted(instructions()))
-def test_regions_lie_in_the_shape_and_are_permitted(op, shape):
+def test_regions_lie_in_the_shape_and_are_permitted(op: str, shape: tuple[int, int]) -> None:
     record = instructions()[op]
     regions = drawn(op, shape).regions
     assert set(regions) == {o.name for o in (*record.dsts, *record.sources)}
@@ -32,7 +32,7 @@ def test_regions_lie_in_the_shape_and_are_permitted(op, shape):
 
 
 @pytest.mark.parametrize("op", ["TPARTMIN", "TPARTARGMIN"])
-def test_every_partial_pattern_occurs_on_both_sides(op):
+def test_every_partial_pattern_occurs_on_both_sides(op: str) -> None:
     regions = drawn(op, (16, 16)).regions
     value = [o.name for o in instructions()[op].sources][:2]
     dst = regions[instructions()[op].dsts[0].name]
@@ -50,7 +50,7 @@ def test_every_partial_pattern_occurs_on_both_sides(op):
     assert dst.empty.sum() > 50
 
 
-def test_edges_and_extremes_of_the_main_region_occur():
+def test_edges_and_extremes_of_the_main_region_occur() -> None:
     region = drawn("TPRELU", (16, 32)).regions["dst"]
     rows, cols = region
     for case in (
@@ -60,7 +60,7 @@ def test_edges_and_extremes_of_the_main_region_occur():
         assert case.sum() > 10
 
 
-def test_undefined_zero_adds_regions_that_the_page_leaves_open():
+def test_undefined_zero_adds_regions_that_the_page_leaves_open() -> None:
     record = instructions()["TPARTMIN"]
     regions = drawn("TPARTMIN", (16, 16), "zero").regions
     with pytest.raises(ConstraintError, match="of 2000 tiles break this"):
@@ -68,7 +68,7 @@ def test_undefined_zero_adds_regions_that_the_page_leaves_open():
     check_regions(record, regions, {}, "a5", "zero", 2000)
 
 
-def test_regions_do_not_depend_on_the_split():
+def test_regions_do_not_depend_on_the_split() -> None:
     whole = drawn("TPARTARGMIN", (16, 16)).regions
     part = draw_regions(instructions()["TPARTARGMIN"], (16, 16), 4, 99, 700, 50, "error").regions
     for name, region in part.items():

@@ -6,6 +6,7 @@ import pty
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,13 @@ import pytest
 
 from pto_gpu import cli
 from pto_gpu.campaign import run
+from pto_gpu.defaults import BACKENDS, UNDEFINED
 from pto_gpu.isa import instructions
+from pto_gpu.numerics import NUMERICS
 from pto_gpu.targets import TARGETS
 
 DUMPS = Path(__file__).parent / "data" / "simulator"
+Inside = Callable[..., tuple[int, str, str]]
 COMMAND = [sys.executable, "-c", "from pto_gpu.cli import main; main()"]
 
 
@@ -60,7 +64,7 @@ def wrong_backend(monkeypatch):
 # -- validate -----------------------------------------------------------------------------------------
 
 
-def test_validate_runs_everything_by_default_and_says_what_it_covered(inside):
+def test_validate_runs_everything_by_default_and_says_what_it_covered(inside: Inside) -> None:
     status, out, err = inside("validate", "--tiles", 40, "--seed", 7, "--backend", "numpy")
     assert (status, err) == (0, "")
     combinations = [(op, s) for op, r in instructions().items() for s in r.element_types["a5"]]
@@ -68,11 +72,11 @@ def test_validate_runs_everything_by_default_and_says_what_it_covered(inside):
         assert re.search(rf"^{op} {'/'.join(signature)} 16x(16|32): equal, 40 tiles, ", out, re.MULTILINE)
     assert f"{len(combinations)} combinations of element types, {40 * len(combinations)} tiles in " in out
     assert "target a5, numerics isa (nan=propagate, tie=src1, zero=product), backend numpy, seed 7" in out
-    assert "signalling NaN" in out
+    assert re.search(r"value operands .*special \d+", out)
     assert "one off a 32-byte edge" in out
 
 
-def test_validate_json_is_one_object_and_all_else_is_on_stderr(inside):
+def test_validate_json_is_one_object_and_all_else_is_on_stderr(inside: Inside) -> None:
     status, out, err = inside("validate", "trowmin", "--dtype", "f16", "--tiles", 100, "--json", "--numerics", "formal")
     data = json.loads(out)
     assert status == data["status"] == 0
@@ -82,7 +86,7 @@ def test_validate_json_is_one_object_and_all_else_is_on_stderr(inside):
     assert "TROWMIN f16 16x16: equal" in err
 
 
-def test_validate_targets_shapes_and_pairs(inside):
+def test_validate_targets_shapes_and_pairs(inside: Inside) -> None:
     status, out, _ = inside("validate", "TPARTMIN", "tpartargmin", "--target", "a2a3", "--tiles", 9, "--shape", "3x32")
     assert status == 0
     assert [line.split(":")[0] for line in out.splitlines()[:3]] == [
@@ -96,7 +100,7 @@ def test_validate_targets_shapes_and_pairs(inside):
     assert (status, out.splitlines()[0].split(":")[0]) == (0, "TPARTARGMIN f16/u16 16x16")
 
 
-def test_a_mismatch_is_shown_saved_and_replayed(inside, wrong_backend, tmp_path):
+def test_a_mismatch_is_shown_saved_and_replayed(inside: Inside, wrong_backend: None, tmp_path: Path) -> None:
     status, out, _ = inside("validate", "TPRELU", "--dtype", "f32", "--tiles", 64, "--save", "there", "--seed", 3)
     assert status == 1
     assert "TPRELU f32 16x16: MISMATCH, 1 elements of 1 tiles differ" in out
@@ -107,10 +111,12 @@ def test_a_mismatch_is_shown_saved_and_replayed(inside, wrong_backend, tmp_path)
     assert f"pto-gpu replay {path}" in out
     assert "pto.TPRELU(**tiles" in out
     status, out, _ = inside("replay", path)  # a batch of one: the wrong backend is right on it
-    assert (status, out.strip()) == (0, "TPRELU f32 seed 3 tile 5 on backend cpu: equal now")
+    assert (status, out.strip()) == (0, "TPRELU f32 seed3 tile 5 on backend cpu: equal now")
 
 
-def test_replay_shows_a_failure_that_is_still_there(inside, monkeypatch, wrong_backend):
+def test_replay_shows_a_failure_that_is_still_there(
+    inside: Inside, monkeypatch: pytest.MonkeyPatch, wrong_backend: None
+) -> None:
     inside("validate", "TPARTMIN", "--dtype", "i32", "--tiles", 8, "--save", ".")
 
     def still_wrong(options):
@@ -126,7 +132,7 @@ def test_replay_shows_a_failure_that_is_still_there(inside, monkeypatch, wrong_b
     assert "on backend numpy: MISMATCH" in err
 
 
-def test_a_mismatch_is_reported_where_nothing_can_be_saved(inside, wrong_backend):
+def test_a_mismatch_is_reported_where_nothing_can_be_saved(inside: Inside, wrong_backend: None) -> None:
     Path("taken").write_text("a file")
     status, out, _ = inside("validate", "TPARTMIN", "--dtype", "u8", "--tiles", 8, "--save", "taken")
     assert status == 1
@@ -134,7 +140,7 @@ def test_a_mismatch_is_reported_where_nothing_can_be_saved(inside, wrong_backend
     assert "seen 0x63 (99)" in out
 
 
-def test_a_backend_that_raises_is_exit_status_1(inside, monkeypatch):
+def test_a_backend_that_raises_is_exit_status_1(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(options):
         del options
 
@@ -147,6 +153,8 @@ def test_a_backend_that_raises_is_exit_status_1(inside, monkeypatch):
     status, out, err = inside("validate", "TROWMIN", "--dtype", "i8", "--tiles", 8)
     assert (status, err) == (1, "")
     assert "TROWMIN i8 16x32: FAILED on tiles 0 to 7: RuntimeError: device lost" in out
+    assert "not covered: TROWMIN i8 16x32, tiles 0 to 7 (the backend failed)" in out
+    assert "\ncovered" not in out
 
 
 @pytest.mark.parametrize(
@@ -184,7 +192,7 @@ def test_a_backend_that_raises_is_exit_status_1(inside, monkeypatch):
         (["list", "TROWMAX"], "did you mean TROWMIN?"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_status_2(inside, arguments, message):
+def test_bad_input_is_one_line_and_exit_status_2(inside: Inside, arguments: list[str], message: str) -> None:
     status, out, err = inside(*arguments)
     assert (status, out) == (2, "")
     assert err.startswith("error: ")
@@ -192,42 +200,42 @@ def test_bad_input_is_one_line_and_exit_status_2(inside, arguments, message):
     assert message in err
 
 
-def test_an_error_of_a_fresh_process_has_no_traceback():
+def test_an_error_of_a_fresh_process_has_no_traceback() -> None:
     done = pto_gpu("validate", "--tiles", "0")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "error: tiles=0 must be at least 1: no tile compared is no success\n"
 
 
-def test_ctrl_c_prints_the_results_so_far_and_exits_130():
+def test_ctrl_c_prints_the_results_so_far_and_exits_130() -> None:
     script = (
-        "import os, signal, sys\n"
+        "import signal, sys\n"
         "from pto_gpu import cli\n"
-        "from pto_gpu.campaign import run\n"
-        "wave = run._wave\n"
-        "def interrupted(campaign, execute, first, n):\n"
-        "    if first == 8192: os.kill(os.getpid(), signal.SIGINT)\n"
-        "    return wave(campaign, execute, first, n)\n"
-        "run._wave = interrupted\n"
+        "from pto_gpu.campaign.results import Result\n"
+        "add = Result.add\n"
+        "def interrupted(result, wave):\n"
+        "    add(result, wave)\n"
+        "    if result.tiles == 8192: signal.raise_signal(signal.SIGINT)\n"
+        "Result.add = interrupted\n"
         "sys.argv = 'pto-gpu validate TPARTMIN TROWMIN --dtype f32 --tiles 100000000 --backend numpy'.split()\n"
         "cli.main()"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (cli.INTERRUPTED, "")
     assert "TPARTMIN f32 16x16: interrupted, equal, " in done.stdout
-    assert "covered TPARTMIN: " in done.stdout
+    assert "\ncovered TPARTMIN: " in done.stdout
+    assert "\nnot covered: TPARTMIN f32 16x16, tiles 8192 to 99999999 (interrupted)\n" in done.stdout
+    assert "\nnot covered: TROWMIN f32 16x16 (not started)\n" in done.stdout
 
 
 # -- check ----------------------------------------------------------------------------------------------
 
 
-def test_check_agrees_with_every_simulator_dump(inside):
-    files = sorted(DUMPS.glob("*.npz"))
-    status, out, _ = inside("check", "--numerics", "simulator", *files)
-    assert status == 0
-    assert out.count(": equal, 8 tiles") == len(files) == 16
+def test_check_of_a_file_named_after_its_instruction(inside: Inside) -> None:
+    status, out, _ = inside("check", "--numerics", "simulator", DUMPS / "tpartmin_f32.npz")
+    assert (status, out.count(": equal, 8 tiles")) == (0, 1)
 
 
-def test_check_with_the_instruction_named_first(inside, tmp_path):
+def test_check_with_the_instruction_named_first(inside: Inside, tmp_path: Path) -> None:
     other = tmp_path / "result 1.npz"
     other.write_bytes((DUMPS / "tprelu_f16.npz").read_bytes())
     status, out, _ = inside("check", "tprelu", other, "--numerics", "simulator", "--json")
@@ -235,7 +243,7 @@ def test_check_with_the_instruction_named_first(inside, tmp_path):
     assert (status, data["files"][0]["instruction"], data["files"][0]["tiles"]) == (0, "TPRELU", 8)
 
 
-def test_check_finds_a_wrong_result_and_saves_it(inside, tmp_path):
+def test_check_finds_a_wrong_result_and_saves_it(inside: Inside, tmp_path: Path) -> None:
     with np.load(DUMPS / "trowmin_i16.npz") as archive:
         arrays = dict(archive)
     arrays["dst"][3, 0, 0] -= 1
@@ -244,11 +252,11 @@ def test_check_finds_a_wrong_result_and_saves_it(inside, tmp_path):
     assert status == 1
     assert "MISMATCH, 8 tiles, 1 elements of 1 tiles differ" in out
     assert "tile 3 dst(0, 0) [value]" in out
-    status, out, _ = inside("replay", "failures/trowmin_i16_seed0_tile3.npz")
+    status, out, _ = inside("replay", "failures/trowmin_i16_trowmin_mine_tile3.npz")
     assert status == 0
 
 
-def test_check_of_no_tiles_is_no_success(inside, tmp_path):
+def test_check_of_no_tiles_is_no_success(inside: Inside, tmp_path: Path) -> None:
     with np.load(DUMPS / "tpartmin_f32.npz") as archive:
         arrays = {name: array[:0] for name, array in archive.items()}
     np.savez(tmp_path / "tpartmin_none.npz", **arrays)
@@ -259,7 +267,7 @@ def test_check_of_no_tiles_is_no_success(inside, tmp_path):
 # -- the rest -------------------------------------------------------------------------------------------
 
 
-def test_help_answers_without_heavy_imports():
+def test_help_answers_without_heavy_imports() -> None:
     probe = (
         "import sys; sys.argv = ['pto-gpu', '--help']\n"
         "import pto_gpu.cli\n"
@@ -272,7 +280,27 @@ def test_help_answers_without_heavy_imports():
         assert re.search(rf"^ +{command} ", done.stdout, re.MULTILINE)
 
 
-def test_list_shows_every_instruction_with_types_and_constraints(inside):
+def test_help_names_every_backend_target_and_rule_set(inside: Inside) -> None:
+    _, out, _ = inside("validate", "--help")
+    text = " ".join(out.split())
+    for words in (BACKENDS, TARGETS, UNDEFINED):
+        *most, last = words
+        assert f"{', '.join(most)} or {last}" in text
+    assert ", ".join(NUMERICS) in text
+
+
+def test_list_imports_neither_torch_nor_numba() -> None:
+    probe = (
+        "import sys; sys.argv = ['pto-gpu', 'list']\n"
+        "import pto_gpu.cli\n"
+        "try: pto_gpu.cli.main()\n"
+        "finally: print(sorted({'torch', 'numba', 'triton'} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "[]\n")
+
+
+def test_list_shows_every_instruction_with_types_and_constraints(inside: Inside) -> None:
     status, out, _ = inside("list")
     assert status == 0
     for name, record in instructions().items():
@@ -286,7 +314,7 @@ def test_list_shows_every_instruction_with_types_and_constraints(inside):
     assert set(data["element_types"]) == set(TARGETS)
 
 
-def test_info_and_version(inside):
+def test_info_and_version(inside: Inside) -> None:
     status, out, _ = inside("info", "--json")
     assert status == 0
     assert json.loads(out)["numpy"] == np.__version__
@@ -294,7 +322,7 @@ def test_info_and_version(inside):
     assert (status, out.split()[0]) == (0, "pto-gpu")
 
 
-def test_a_progress_bar_appears_on_a_terminal_only():
+def test_a_progress_bar_appears_on_a_terminal_only() -> None:
     arguments = ["validate", "TPARTMIN", "--dtype", "i16", "--tiles", "3000", "--backend", "numpy"]
     assert pto_gpu(*arguments).stderr == ""
     parent, child = pty.openpty()
@@ -307,7 +335,7 @@ def test_a_progress_bar_appears_on_a_terminal_only():
     assert "TPARTMIN i16" in shown
 
 
-def test_a_reader_that_goes_away_is_no_traceback():
+def test_a_reader_that_goes_away_is_no_traceback() -> None:
     with subprocess.Popen([*COMMAND, "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
         assert b"Traceback" not in process.stderr.read()

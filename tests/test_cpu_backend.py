@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import pto_gpu as pto
+from pto_gpu import jit
 from pto_gpu.backends.cpu import compile as cpu_compile
 from pto_gpu.backends.cpu import pool
 
@@ -78,7 +79,7 @@ def test_without_any_place_for_a_cache_it_still_compiles(monkeypatch: pytest.Mon
             raise RuntimeError("cannot cache function: no locator available")
         return lambda function: function
 
-    monkeypatch.setattr(cpu_compile, "njit", njit)
+    monkeypatch.setattr(jit, "njit", njit)
     assert cpu_compile.kernel(len) is len
     assert asked == [True, False]
 
@@ -87,10 +88,10 @@ def test_the_stamp_depends_on_every_source(tmp_path: Path) -> None:
     sources = Path(cpu_compile.__file__).parent
     for source in sources.glob("*.py"):
         (tmp_path / source.name).write_bytes(source.read_bytes())
-    before = cpu_compile.source_stamp(tmp_path)
-    assert before == cpu_compile.source_stamp(sources)
+    before = jit.source_stamp(tmp_path)
+    assert before == jit.source_stamp(sources)
     (tmp_path / "lanes.py").write_text((tmp_path / "lanes.py").read_text() + "#")
-    assert cpu_compile.source_stamp(tmp_path) != before
+    assert jit.source_stamp(tmp_path) != before
 
 
 def test_a_rebound_tile_is_not_read_at_its_old_address() -> None:
@@ -118,3 +119,45 @@ def test_column_major_tiles_run_along_their_columns() -> None:
     wanted = np.full((3, 16, 40), 77, np.int16)
     wanted[:, :11, :29] = np.minimum(x, y).swapaxes(1, 2)[:, :11, :29]
     assert (d.numpy() == wanted).all()
+
+
+FORK = """
+import os, threading, time
+import numpy as np, pto_gpu as pto
+def least(dtype, cols):
+    ty = pto.TileBufType(dtype, 4, cols)
+    return pto.trowmin(pto.TileBuf.full(ty, 3), backend="cpu").numpy()[0, :4, 0].tolist()
+compiling = threading.Thread(target=least, args=("i8", 32))
+compiling.start()
+while not pto.backends.__dict__.get("cpu") and compiling.is_alive():
+    time.sleep(0.001)
+time.sleep(0.1)
+child = os.fork()
+if child == 0:
+    os._exit(0 if least("i32", 8) == [3, 3, 3, 3] else 1)
+compiling.join()
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_fork_while_a_thread_compiles(tmp_path: Path) -> None:
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONWARNINGS": "ignore"}
+    program = FORK.replace("import numpy as np, pto_gpu as pto", "import pto_gpu as pto, pto_gpu.backends")
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.split() == ["0"]
+
+
+def test_a_large_call_while_the_interpreter_exits() -> None:
+    program = """
+import atexit, numpy as np, pto_gpu as pto
+ty = pto.TileBufType("f32", 16, 16)
+a, d = pto.TileBuf.full(ty, 2, batch=4000), pto.TileBuf.zeros(ty, batch=4000)
+def last():
+    pto.TPARTMIN(d, a, a, backend="cpu")
+    print((d.numpy() == 2).all())
+atexit.register(last)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("True\n", "")

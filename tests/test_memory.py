@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+import threading
 from typing import Any
 
 import numpy as np
@@ -330,3 +333,33 @@ def test_a_call_for_a2a3_stays_within_its_smaller_memory(host_backend: Backend) 
     pto.TPARTMIN(dst, src, src, target="a5", backend=host_backend.name)
     pto.TASSIGN(dst, 191 * KIB)
     pto.TPARTMIN(dst, src, src, target="a2a3", backend=host_backend.name)
+
+
+def test_tiles_of_one_buffer_used_first_by_several_threads() -> None:
+    ty = pto.TileBufType("i32", 4, 8)
+    for _ in range(40):
+        ub = pto.UnifiedBuffer(batch=2)
+        tiles = [ub.tile(ty) for _ in range(9)]
+        for k, tile in enumerate(tiles):
+            pto.TASSIGN(tile, 128 * k)
+        source = pto.TileBuf.full(ty, 6, 2)
+        barrier = threading.Barrier(8)
+
+        def write(tile: pto.TileBuf, source: pto.TileBuf = source, barrier: threading.Barrier = barrier) -> None:
+            barrier.wait()
+            pto.TPARTMIN(tile, source, source)
+
+        threads = [threading.Thread(target=write, args=(tile,)) for tile in tiles[:8]]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [int(tile.numpy().min()) for tile in tiles] == [6] * 8 + [0]
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_unified_buffers_and_their_tiles_are_not_copied(duplicate: Any) -> None:
+    ub = pto.UnifiedBuffer()
+    for thing in (ub, pto.TASSIGN(ub.tile(pto.TileBufType("i32", 4, 8)), 0)):
+        with pytest.raises(pto.TypeMismatch, match="cannot be copied or pickled"):
+            duplicate(thing)

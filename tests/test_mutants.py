@@ -4,13 +4,16 @@ Each mutant is the reference with one fault. ``run_campaign`` gets it in place o
 """
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 from pto_gpu import backends
 from pto_gpu.campaign import compare
-from pto_gpu.campaign.run import Campaign, run_campaign
+from pto_gpu.campaign.run import run_campaign
+from pto_gpu.campaign.settings import Campaign
 from pto_gpu.isa import instructions
 
 TILES = 4096  # four blocks of 16x16: two of each storage plan
@@ -257,7 +260,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("op", "dtypes", "execute", "category"), CASES)
-def test_a_mutant_is_reported(op, dtypes, execute, category):
+def test_a_mutant_is_reported(op: str, dtypes: str, execute: Callable[[Any], None], category: str) -> None:
     found = []
     campaign = Campaign(op, tuple(dtypes.split("/")), tiles=TILES, workers=1)
     result = run_campaign(campaign, execute, progress=lambda done: found.append(done))
@@ -269,5 +272,5 @@ def test_a_mutant_is_reported(op, dtypes, execute, category):
 
 
 @pytest.mark.parametrize(("op", "dtypes"), [(op, d) for op, r in instructions().items() for d in r.element_types["a5"]])
-def test_the_reference_itself_is_not_reported(op, dtypes):
+def test_the_reference_itself_is_not_reported(op: str, dtypes: tuple[str, ...]) -> None:
     assert run_campaign(Campaign(op, dtypes, tiles=1100), reference).equal

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Backend
+from conftest import Backend, Pooled
 
 import pto_gpu as pto
 
@@ -142,9 +142,12 @@ def test_refused_thread_counts(threads: Any, error: type[Exception]) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_thread_count_does_not_change_results(threads: int, host_backend: Backend, rng: np.random.Generator) -> None:
+def test_thread_count_does_not_change_results(
+    threads: int, host_backend: Backend, rng: np.random.Generator, pooled: Pooled
+) -> None:
     ty = pto.TileBufType("f32", 4, 8)
-    x, y = rng.standard_normal((2, 50, 4, 8)).astype(np.float32)
+    x, y = rng.standard_normal((2, 500, 4, 8)).astype(np.float32)
     with pto.options(threads=threads, backend=host_backend.name):
         dst = pto.tpartmin(pto.TileBuf.from_array(x, ty), pto.TileBuf.from_array(y, ty))
     assert (dst.numpy() == np.minimum(x, y)).all()
+    assert pooled.calls == (threads - 1 if host_backend.name == "cpu" else 0)

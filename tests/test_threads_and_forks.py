@@ -13,14 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from conftest import Backend
+from conftest import Backend, Pooled
 
 import pto_gpu as pto
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")  # Python 3.12 on fork
 
 TY = pto.TileBufType("f32", 8, 16)
-TILES = 300  # enough for every thread of a parallel loop
+TILES = 300  # with the fixture `pooled`, a call on them goes through the thread pool
 
 
 def _right(seed: int, backend: str) -> bool:
@@ -31,7 +31,12 @@ def _right(seed: int, backend: str) -> bool:
     return np.array_equal(least.numpy(), np.minimum(x, y)) and np.array_equal(rows.numpy()[:, :, 0], x.min(axis=2))
 
 
-def test_eight_threads_at_once(host_backend: Backend) -> None:
+def _as_expected(pooled: Pooled, backend: Backend) -> bool:
+    """Whether the thread pool was used by the cpu backend, or not used by another."""
+    return bool(pooled.calls) == (backend.name == "cpu")
+
+
+def test_eight_threads_at_once(host_backend: Backend, pooled: Pooled) -> None:
     start = threading.Barrier(8)
     calls = 1 if host_backend.name == "triton" else 20  # interpreted here: one thread at a time, slowly
 
@@ -41,9 +46,10 @@ def test_eight_threads_at_once(host_backend: Backend) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(work, range(8))) == [True] * 8
+    assert _as_expected(pooled, host_backend)
 
 
-def test_eight_threads_share_one_output(host_backend: Backend) -> None:
+def test_eight_threads_share_one_output(host_backend: Backend, pooled: Pooled) -> None:
     """Each thread writes its own tiles of one array."""
     x, y = np.random.default_rng(0).standard_normal((2, 8, 50, 8, 16)).astype(np.float32)
     out = np.zeros_like(x)
@@ -55,6 +61,7 @@ def test_eight_threads_share_one_output(host_backend: Backend) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8)))
     assert np.array_equal(out, np.minimum(x, y))
+    assert _as_expected(pooled, host_backend)
 
 
 def test_first_calls_of_a_process_come_from_threads(host_backend: Backend) -> None:
@@ -96,24 +103,32 @@ def _in_child(work: Callable[[], bool]) -> int | None:
     return child.exitcode
 
 
-def test_forked_worker_after_a_call_in_the_parent(host_backend: Backend) -> None:
+def test_forked_worker_after_a_call_in_the_parent(host_backend: Backend, pooled: Pooled) -> None:
     assert _right(1, host_backend.name)
-    assert _in_child(lambda: _right(2, host_backend.name)) == 0
+    assert _as_expected(pooled, host_backend)
+
+    def work() -> bool:
+        pooled.calls = 0
+        return _right(2, host_backend.name) and _as_expected(pooled, host_backend)
+
+    assert _in_child(work) == 0
     assert _right(3, host_backend.name)
 
 
-def test_forked_worker_with_threads_of_its_own(host_backend: Backend) -> None:
+def test_forked_worker_with_threads_of_its_own(host_backend: Backend, pooled: Pooled) -> None:
     assert _right(1, host_backend.name)
 
     def work() -> bool:
+        pooled.calls = 0
         with ThreadPoolExecutor(4) as pool:
-            return all(pool.map(lambda k: _right(k, host_backend.name), range(8)))
+            right = all(pool.map(lambda k: _right(k, host_backend.name), range(8)))
+        return right and _as_expected(pooled, host_backend)
 
     assert _in_child(work) == 0
 
 
 class _Minima(torch.utils.data.Dataset[torch.Tensor]):
-    """Item k: the row minima of a tile full of k."""
+    """Item k: the row minima of a batch of tiles full of k."""
 
     def __init__(self, backend: str) -> None:
         self.backend = backend
@@ -125,8 +140,9 @@ class _Minima(torch.utils.data.Dataset[torch.Tensor]):
         return pto.trowmin(pto.TileBuf.full(TY, float(k), TILES), backend=self.backend).torch()
 
 
-def test_data_loader_workers(host_backend: Backend) -> None:
+def test_data_loader_workers(host_backend: Backend, pooled: Pooled) -> None:
     assert _right(1, host_backend.name)
+    assert _as_expected(pooled, host_backend)
     loader = torch.utils.data.DataLoader(_Minima(host_backend.name), num_workers=2, timeout=120)
     for k, item in enumerate(loader):
         assert tuple(item.shape) == (1, TILES, 8, 1)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -330,3 +333,67 @@ def test_slab_margins_are_poisoned() -> None:
     slab.tiles(4, 8).numpy()[:] = 1.0
     assert (slab.after() == 0x3F800000).sum() == 2 * 4 * 8
     assert (slab.after() == 0x5A5A5A5A).sum() == 2 * 5 * 24 - 2 * 4 * 8
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda tiles: pickle.loads(pickle.dumps(tiles))])
+def test_a_copy_has_memory_of_its_own(duplicate: Any, host_backend: Backend) -> None:
+    ty = pto.TileBufType("f32", 4, 8)
+    a, d = pto.TileBuf.full(ty, 3, 2), pto.TileBuf.zeros(ty, 2)
+    pto.TPARTMIN(d, a, a, backend=host_backend.name)
+    other = duplicate(d)
+    pto.TPARTMIN(other, *[pto.TileBuf.full(ty, 7, 2)] * 2, backend=host_backend.name)
+    assert (d.numpy() == 3).all()
+    assert (other.numpy() == 7).all()
+
+
+def test_reshaping_the_callers_array_does_not_reach_the_tiles(host_backend: Backend) -> None:
+    ty = pto.TileBufType("f32", 4, 8)
+    x = np.zeros((3, 4, 8), np.float32)
+    d, a = pto.TileBuf.from_array(x, ty), pto.TileBuf.full(ty, 5, 3)
+    for array in (x, d.numpy()):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of setting a shape in place
+            array.shape = (1, 1, -1)
+    pto.TPARTMIN(d, a, a, backend=host_backend.name)
+    assert (x == 5).all()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.zeros(1, 4, 8, dtype=torch.complex64).conj().imag,
+        lambda: torch.zeros(1, 4, 8).to_sparse(),
+        lambda: torch.zeros(1, 4, 8, device="meta"),
+    ],
+    ids=["lazy negative", "sparse", "meta"],
+)
+def test_tensors_without_memory_to_show_are_refused(make: Any) -> None:
+    with pytest.raises(pto.PtoError, match=r"TileBuf\.from_array"):
+        pto.TileBuf.from_array(make(), pto.TileBufType("f32", 4, 8))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        np.ma.masked_array(np.ones(2, np.int32), [True, False]),
+        torch.ones(2, dtype=torch.int32).to_sparse(),
+        torch.ones(2, dtype=torch.int32, device="meta"),
+        -(10**5000),
+        10**5000,
+    ],
+    ids=["masked", "sparse", "meta", "very small", "very large"],
+)
+def test_odd_valid_counts_are_refused(rows: Any) -> None:
+    with pytest.raises(pto.PtoError, match="valid_row"):
+        pto.TileBuf.zeros(pto.TileBufType("f32", 4, 8), 2, valid_row=rows)
+
+
+@pytest.mark.parametrize("batch", [2**60, 2**62, 10**5000], ids=["2**60", "2**62", "10**5000"])
+def test_more_memory_than_there_can_be_is_refused(batch: int) -> None:
+    with pytest.raises(pto.PtoError):
+        pto.TileBuf.zeros(pto.TileBufType("f32", 4, 8), batch)
+
+
+def test_intrinsics_are_pickled_by_name() -> None:
+    for intrinsic in (pto.TPARTMIN, pto.tpartmin):
+        assert pickle.loads(pickle.dumps(intrinsic)) is intrinsic

@@ -103,7 +103,6 @@ class Tables:
     keep: NumPyArray
     flip: NumPyArray
     nan: tuple[int, int]
-    categories: tuple[str, ...]
 
 
 @cache
@@ -116,7 +115,6 @@ def tables(dtype: str, pattern: str, has_partner: bool) -> Tables:
     names = tuple(profiles)
     rows = (_FLOAT_ROWS if element.is_float else _INTEGER_ROWS) if pattern == "row" else ()
     weights = patterns.get(pattern, patterns["value"])
-    used = {category for name in (*weights, *(row[0] for row in rows)) for category in profiles[name]}
     chosen = np.array([_slots(profiles[name], categories) for name in names], np.uint32)
     keep, flip = _relations(element, has_partner)
     return Tables(
@@ -130,7 +128,6 @@ def tables(dtype: str, pattern: str, has_partner: bool) -> Tables:
         keep=keep,
         flip=flip,
         nan=categories["quiet NaN"][0] if element.is_float else (0, 0),
-        categories=tuple(name for name in categories if name in used),
     )
 
 

@@ -107,19 +107,19 @@ def compare(
             for tile, order, row, col in places
         ]
 
-    spread = tiles[:: -(-len(tiles) // (SAMPLED // _PER_TILE))]
-    sample = [place for tile in spread.tolist() for place in _places(sides, tile, _PER_TILE)]
-    shown = [place for tile in tiles[:SHOWN].tolist() for place in _places(sides, tile, SHOWN)][:SHOWN]
+    chosen = tiles[:: -(-len(tiles) // (SAMPLED // _PER_TILE))]
+    sample = [place for tile in chosen.tolist() for place in _places(sides, tile, _PER_TILE, spread=True)]
+    shown = [place for tile in tiles[:SHOWN].tolist() for place in _places(sides, tile, SHOWN, spread=False)][:SHOWN]
     categories = Counter(m.category for m in described(sample))
     return Comparison(elements, tiles + first_tile, tuple(described(shown)), categories)
 
 
-def _places(sides: list[_Side], tile: int, limit: int) -> list[tuple[int, int, int, int]]:
-    """Up to ``limit`` places (tile, which dst, row, column) of one tile: the first ones, or some from all over it."""
+def _places(sides: list[_Side], tile: int, limit: int, *, spread: bool) -> list[tuple[int, int, int, int]]:
+    """Up to ``limit`` places (tile, which dst, row, column) of one tile: from all over it, or the first ones."""
     found = []
     for order, side in enumerate(sides):
         rows, cols = np.nonzero(side.differs[tile])
-        step = 1 if limit == SHOWN else max(1, len(rows) // limit)
+        step = max(1, len(rows) // limit) if spread else 1
         found += [(tile, order, r, c) for r, c in zip(rows[::step].tolist(), cols[::step].tolist(), strict=True)]
     return found[:limit]
 
@@ -160,7 +160,7 @@ def _input(instruction: Instruction, operand: Operand, tiles: TileBuf, place: tu
     return Input(operand.name, tiles.type.dtype, (int(data[row, col]),) if held else (), inside)
 
 
-def number(pattern: int, dtype: str) -> float | int:
+def value_of(pattern: int, dtype: str) -> float | int:
     """The value of a bit pattern."""
     element = ELEMENT_TYPES[dtype]
     value = np.array(pattern, element.bits_dtype).view(element.numpy)
@@ -172,8 +172,8 @@ def _category(
     instruction: Instruction, operand: Operand, dtype: str, inputs: tuple[Input, ...], seen: int, expected: int
 ) -> str:
     values = [i for i in inputs if i.valid and instruction.by_name[i.name].kind is Kind.VALUE]
-    numbers = [number(b, i.dtype) for i in values for b in i.bits]
-    results = [number(b, dtype) for b in (seen, expected)]
+    numbers = [value_of(b, i.dtype) for i in values for b in i.bits]
+    results = [value_of(b, dtype) for b in (seen, expected)]
     if any(n != n for n in (*numbers, *results)):
         return NAN
     if "tie" in instruction.rules_used and len(numbers) == 2 and numbers[0] == numbers[1]:

@@ -2,7 +2,7 @@
 
 Arrays: every source and dst under its operand name, ``[batch, rows, cols]`` or ``[rows, cols]``, and valid regions
 ``<operand>_valid`` (``src0_valid`` serves ``src0_val`` and ``src0_idx``), integers ``[batch, 2]`` or ``[2]``: rows,
-columns. A source without one has dst's.
+columns. A source without one has dst's, except that of a row reduction, whose dst has one column: it needs its own.
 """
 
 from __future__ import annotations
@@ -10,21 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from pto_gpu import backends
+from pto_gpu import intrinsics
 from pto_gpu.campaign.compare import Comparison, compare
 from pto_gpu.campaign.npz import read_npz
 from pto_gpu.campaign.saved import SavedTile
-from pto_gpu.campaign.storage import bits
-from pto_gpu.checks import check_call
 from pto_gpu.defaults import Options
 from pto_gpu.errors import ConstraintError, FileError, PtoError
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa import instructions
-from pto_gpu.isa.record import Call, Instruction, Kind, Operand
+from pto_gpu.isa.record import Instruction, Kind, Operand
 from pto_gpu.tilebuf import TileBuf
 from pto_gpu.types import ElementType, TileBufType, element_type_of, smallest_row_multiple
 
@@ -76,28 +74,20 @@ def check_dump(
         tiles = _tiles(path, instruction, arrays, dtype)
         seen = {o.name: tiles[o.name] for o in instruction.dsts}
         expected = {name: _zeros_like(t) for name, t in seen.items()}
-        call = Call(
-            instruction,
-            {**tiles, **expected},
-            options.numerics,
-            options.undefined,
-            options.target.name,
-            options.threads,
-        )
-        check_call(call)
+        intrinsics.execute(instruction, {**tiles, **expected}, options.override(backend="numpy"))
     except FileError:
         raise
     except PtoError as error:
         raise type(error)(f"{path}: {error}") from None
-    if call.batch:
-        backends.load("numpy").run(call)
     sources = {o.name: tiles[o.name] for o in instruction.sources}
     found = compare(instruction, sources, seen, expected, outside=outside == "zero")
     failure = None
     if found.elements:
-        failure = _saved(instruction, options, tiles, seen, expected, int(found.tiles[0]))
+        first = int(found.tiles[0])
+        failure = SavedTile.of(instruction, options, tiles, expected, first, before=0, origin=path.stem)
     types = {name: t.type for name, t in tiles.items()}
-    return Checked(path, instruction, instruction.signature(types), call.batch, found, failure)
+    batch = next(iter(tiles.values())).batch
+    return Checked(path, instruction, instruction.signature(types), batch, found, failure)
 
 
 def _zeros_like(tiles: TileBuf) -> TileBuf:
@@ -158,8 +148,11 @@ def _as_elements(path: Path, operand: Operand, x: NumPyArray, dtype: ElementType
 def _valid(
     path: Path, instruction: Instruction, operand: Operand, arrays: Mapping[str, NumPyArray], batch: int
 ) -> NumPyArray:
-    dst = instruction.dsts[0]
-    names = [f"{n}_valid" for o in (operand, dst) for n in (o.name, o.name.removesuffix("_val").removesuffix("_idx"))]
+    """Valid rows and columns int[batch, 2]: the operand's own, or dst's where a source may have dst's."""
+    from_dst = [instruction.dsts[0]] if instruction.valid_pattern != "rows" else []
+    names = [
+        f"{n}_valid" for o in (operand, *from_dst) for n in (o.name, o.name.removesuffix("_val").removesuffix("_idx"))
+    ]
     name = next((n for n in names if n in arrays), None)
     if name is None:
         raise FileError(f"{path}: no valid region of {operand.name}: allowed {' or '.join(dict.fromkeys(names))}")
@@ -181,31 +174,3 @@ def _check_range(path: Path, operand: Operand, valid: NumPyArray, shape: tuple[i
             f"{operand.name}'s valid region is out of range: {int(wrong.sum())} of {len(valid)} tiles break this, "
             f"first tile {first} (seen {valid[first].tolist()}, allowed up to {list(shape)})"
         )
-
-
-def _saved(
-    instruction: Instruction,
-    options: Options,
-    tiles: Mapping[str, TileBuf],
-    seen: Mapping[str, TileBuf],
-    expected: Mapping[str, TileBuf],
-    tile: int,
-) -> SavedTile:
-    def one(of: Mapping[str, TileBuf]) -> dict[str, Any]:
-        return {name: bits(t.data)[tile].copy() for name, t in of.items()}
-
-    zeros = {name: np.zeros_like(x) for name, x in one(seen).items()}
-    return SavedTile(
-        instruction=instruction,
-        types={o.name: tiles[o.name].type for o in instruction.operands if o.name in tiles},
-        valid={name: t.region.of_tile(tile) for name, t in tiles.items()},
-        arrays={**one(tiles), **zeros},
-        seen=one(seen),
-        expected=one(expected),
-        numerics=options.numerics,
-        undefined=options.undefined,
-        target=options.target.name,
-        backend=options.backend,
-        seed=0,
-        tile=tile,
-    )

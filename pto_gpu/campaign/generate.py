@@ -18,12 +18,13 @@ The tables are in :mod:`pto_gpu.campaign.categories`, valid regions in :mod:`pto
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from pto_gpu.campaign.categories import FORCE_NAN_FIRST, FORCE_NAN_LAST, Tables
-from pto_gpu.campaign.philox import compiled, philox4x32, row_words
+from pto_gpu.campaign.compiled import fill_elements, row_words
+from pto_gpu.campaign.storage import repeated
 from pto_gpu.interop import NumPyArray
 
 ELEMENT: Final = 0
@@ -32,9 +33,6 @@ ROW: Final = 2
 
 #: Byte of the storage around the elements: NaN in f16, and very negative in most other types.
 PADDING_BYTE: Final = 0xFB
-
-_LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
-_BYTE, _EIGHT = np.uint32(0xFF), np.uint32(8)
 
 
 def draw_elements(
@@ -51,7 +49,7 @@ def draw_elements(
 
     What lies around the logical shape gets :data:`PADDING_BYTE`. ``partner``: storage of the operand that
     this one is drawn like. ``valid_cols`` int32[n] is read by the ``row`` pattern only. Returns the profile
-    of each tile, uint8[n].
+    of each tile, uint8[n], or, for the ``row`` pattern, of each row, uint8[n, rows].
     """
     rows, cols = shape
     where = (np.uint64(seed), np.uint64(first_tile))
@@ -64,13 +62,13 @@ def draw_elements(
         row_words(words, *where, np.uint64(operand + 256 * ROW))
         by_row = table.row_profile[words[..., 0] & 255]
     relation = (out if partner is None else partner, table.keep, table.flip)
-    _fill(out, rows, cols, (*where, np.uint64(operand)), by_row, (table.masks, table.flips), relation)
+    fill_elements(out, rows, cols, (*where, np.uint64(operand)), by_row, (table.masks, table.flips), relation)
     if table.by_row:
         _force_nan(out, words, table, valid_cols)
-    padding = out.dtype.type(int.from_bytes(bytes([PADDING_BYTE]) * out.itemsize, "little"))
+    padding = out.dtype.type(repeated(PADDING_BYTE, out.itemsize))
     out[:, :rows, cols:] = padding
     out[:, rows:] = padding
-    result: NumPyArray = profiles
+    result: NumPyArray = by_row if table.by_row else profiles
     return result
 
 
@@ -81,53 +79,3 @@ def _force_nan(out: NumPyArray, words: NumPyArray, table: Tables, valid_cols: Nu
         tile, row = np.nonzero(force == kind)
         column = valid_cols[tile] - 1 if kind == FORCE_NAN_LAST else 0
         out[tile, row, column] = nan[tile, row]
-
-
-@compiled
-def _tile_blocks(w: Any, seed: Any, tile: Any, c3: Any) -> None:
-    """``w`` uint32[4, blocks]: the words of each pair of elements of one tile."""
-    k0, k1 = seed & _LOW, seed >> _HALF
-    low, high = tile & _LOW, tile >> _HALF
-    for b in range(w.shape[1]):
-        w0, w1, w2, w3 = philox4x32(np.uint64(b), low, high, c3, k0, k1)
-        w[0, b] = w0
-        w[1, b] = w1
-        w[2, b] = w2
-        w[3, b] = w3
-
-
-@compiled
-def _fill(out: Any, rows: Any, cols: Any, where: Any, profiles: Any, choice: Any, relation: Any) -> None:
-    seed, first_tile, operand = where
-    w = np.empty((4, rows * (cols // 2)), np.uint32)
-    for t in range(out.shape[0]):
-        _tile_blocks(w, seed, first_tile + np.uint64(t), operand)
-        _map(out[t], relation[0][t], w, rows, cols, profiles[t], choice[0], choice[1], relation[1], relation[2])
-
-
-@compiled
-def _map(
-    out: Any,
-    partner: Any,
-    w: Any,
-    rows: Any,
-    cols: Any,
-    profiles: Any,
-    masks: Any,
-    flips: Any,
-    keep: Any,
-    flip: Any,
-) -> None:
-    """The elements of one tile, from its words. Written out for even and odd elements: this is the hot loop."""
-    w0, w1, w2, w3 = w[0], w[1], w[2], w[3]
-    half = cols // 2
-    for i in range(rows):
-        profile = profiles[i]
-        for b in range(half):
-            k, j = i * half + b, 2 * b
-            c, r = w0[k] & _BYTE, (w0[k] >> _EIGHT) & _BYTE
-            own = (w1[k] & masks[profile, c]) ^ flips[profile, c]
-            out[i, j] = (own & ~keep[r]) | ((np.uint32(partner[i, j]) ^ flip[r]) & keep[r])
-            c, r = w2[k] & _BYTE, (w2[k] >> _EIGHT) & _BYTE
-            own = (w3[k] & masks[profile, c]) ^ flips[profile, c]
-            out[i, j + 1] = (own & ~keep[r]) | ((np.uint32(partner[i, j + 1]) ^ flip[r]) & keep[r])

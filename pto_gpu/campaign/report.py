@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from pto_gpu.campaign.categories import tables
-from pto_gpu.campaign.compare import SHOWN, Input, Mismatch, number
+from pto_gpu.campaign.compare import SHOWN, Input, Mismatch, value_of
 from pto_gpu.campaign.dumps import Checked
-from pto_gpu.campaign.run import Result
+from pto_gpu.campaign.results import Result
 from pto_gpu.campaign.saved import SavedTile, snippet
-from pto_gpu.isa.record import Role
-from pto_gpu.numerics import resolve_numerics
+from pto_gpu.campaign.settings import Campaign
 from pto_gpu.types import ELEMENT_TYPES
 
 #: Elements of a row that a mismatch shows.
@@ -30,7 +29,7 @@ def printer(*, to_stderr: bool) -> Console:
 def element_text(pattern: int, dtype: str) -> str:
     """``0x3f800000 (1.0)``: the bits and the value of an element."""
     digits = ELEMENT_TYPES[dtype].bits // 4
-    return f"0x{pattern:0{digits}x} ({number(pattern, dtype)!r})"
+    return f"0x{pattern:0{digits}x} ({value_of(pattern, dtype)!r})"
 
 
 def mismatch_lines(what: str, mismatches: Sequence[Mismatch], total: int) -> list[str]:
@@ -96,38 +95,36 @@ def rate_text(tiles: int, seconds: float) -> str:
     return f"{round(tiles / seconds) if seconds else 0:,} tiles/s".replace(",", " ")
 
 
-def coverage_lines(results: Sequence[Result], seconds: float) -> list[str]:
-    """What a whole run covered."""
-    if not results:
-        return []
+def coverage_lines(results: Sequence[Result], seconds: float, not_started: Sequence[Campaign] = ()) -> list[str]:
+    """What a whole run covered, all of it counted while it ran, and what it did not get to."""
+    covered = [r for r in results if r.tiles]
+    lines = _covered_lines(covered, seconds) if covered else []
+    for r in results:
+        if r.tiles < r.campaign.tiles:
+            why = "interrupted" if r.interrupted else "the backend failed"
+            lines.append(f"not covered: {r.campaign.label}, tiles {r.tiles} to {r.campaign.tiles - 1} ({why})")
+    return lines + [f"not covered: {campaign.label} (not started)" for campaign in not_started]
+
+
+def _covered_lines(results: Sequence[Result], seconds: float) -> list[str]:
     first, tiles = results[0], sum(r.tiles for r in results)
     rules = first.campaign.options.numerics
     names = dict.fromkeys(r.campaign.record.name for r in results)
-    regions: dict[str, int] = {}
-    for result in results:
-        for kind, n in result.valid_kinds.items():
-            regions[kind] = regions.get(kind, 0) + n
     return [
         f"covered {', '.join(names)}: {len(results)} combinations of element types, {tiles} tiles in {seconds:.1f} s "
         f"({rate_text(tiles, seconds)}), every byte of dst compared",
         f"  target {first.campaign.target}, numerics {rules.label} (nan={rules.nan}, tie={rules.tie}, "
         f"zero={rules.zero}), backend {first.backend}, seed {first.campaign.seed}",
-        "  operands: " + ", ".join(_operand_categories(results)),
-        "  valid regions (tiles): " + ", ".join(f"{kind} {n}" for kind, n in regions.items()),
+        "  value operands (tiles, or rows, drawn by each profile): " + _counts(r.operand_kinds for r in results),
+        "  valid regions (tiles): " + _counts(r.valid_kinds for r in results),
     ]
 
 
-def _operand_categories(results: Iterable[Result]) -> list[str]:
-    found: dict[str, None] = {}
-    for result in results:
-        record = result.campaign.record
-        for operand in record.with_role(Role.SRC):
-            draw = record.draws[operand.name]
-            dtype = result.campaign.dtypes[1 if operand.kind == "index" else 0]
-            found.update(dict.fromkeys(tables(dtype, draw.pattern, draw.like is not None).categories))
-            if draw.like:
-                found.update(dict.fromkeys(("equal pairs", "pairs of opposite sign", "neighbouring pairs")))
-    return list(found)
+def _counts(found: Iterable[Mapping[str, int]]) -> str:
+    total: Counter[str] = Counter()
+    for counts in found:
+        total.update(counts)
+    return ", ".join(f"{kind} {n}" for kind, n in total.items() if n)
 
 
 # -- as data ----------------------------------------------------------------------------------------------
@@ -151,7 +148,7 @@ def result_data(result: Result, saved: Path | None) -> dict[str, Any]:
         "types": list(campaign.dtypes),
         "shape": list(campaign.grid),
         "target": campaign.target,
-        "numerics": resolve_numerics(campaign.numerics).label,
+        "numerics": campaign.options.numerics.label,
         "undefined": campaign.undefined,
         "backend": result.backend,
         "seed": campaign.seed,

@@ -7,19 +7,19 @@ each dst ``seen_dst`` and ``expected_dst``.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 
-from pto_gpu import __version__, backends
+from pto_gpu import __version__, intrinsics
 from pto_gpu.campaign.npz import read_npz
-from pto_gpu.campaign.storage import bits
-from pto_gpu.checks import check_call
-from pto_gpu.defaults import current_options
+from pto_gpu.campaign.storage import bits, repeated
+from pto_gpu.defaults import Options, current_options
 from pto_gpu.errors import FileError, PtoError
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa import instruction as instruction_called
@@ -33,7 +33,10 @@ FORMAT: Final = "pto-gpu failure 1"
 
 @dataclass(frozen=True)
 class SavedTile:
-    """A call on a batch of one. ``arrays``: storage bits before the run; ``seen``, ``expected``: of each dst after."""
+    """A call on a batch of one. ``arrays``: storage bits before the run; ``seen``, ``expected``: of each dst after.
+
+    ``origin``: ``seed7`` of a campaign, or the name of a dump without ``.npz``; ``tile``: its number in there.
+    """
 
     instruction: Instruction
     types: Mapping[str, TileBufType]
@@ -45,14 +48,55 @@ class SavedTile:
     undefined: str
     target: str
     backend: str
-    seed: int
+    origin: str
     tile: int
+
+    @classmethod
+    def of(
+        cls,
+        instruction: Instruction,
+        options: Options,
+        tiles: Mapping[str, TileBuf],
+        expected: Mapping[str, TileBuf],
+        place: int,
+        *,
+        before: int,
+        origin: str,
+        first_tile: int = 0,
+    ) -> SavedTile:
+        """The tile at ``place`` of a batch after the run; every byte of dst was ``before`` until then."""
+
+        def one(of: Mapping[str, TileBuf]) -> dict[str, NumPyArray]:
+            return {name: bits(t.data)[place].copy() for name, t in of.items()}
+
+        seen = one({o.name: tiles[o.name] for o in instruction.dsts})
+        old = {name: np.full_like(x, repeated(before, x.itemsize)) for name, x in seen.items()}
+        ordered = {o.name: tiles[o.name] for o in instruction.operands if o.name in tiles}
+        return cls(
+            instruction=instruction,
+            types={name: t.type for name, t in ordered.items()},
+            valid={name: t.region.of_tile(place) for name, t in ordered.items()},
+            arrays={**one(ordered), **old},
+            seen=seen,
+            expected=one(expected),
+            numerics=options.numerics,
+            undefined=options.undefined,
+            target=options.target.name,
+            backend=options.backend,
+            origin=origin,
+            tile=first_tile + place,
+        )
+
+    @property
+    def options(self) -> Options:
+        """The options of the call."""
+        return current_options().override(self.target, self.backend, self.numerics, self.undefined, 1)
 
     @property
     def file_name(self) -> str:
-        """The name that the tile is saved under."""
+        """The name that the tile is saved under, if there is no such file."""
         dtypes = "_".join(self.instruction.signature(self.types))
-        return f"{self.instruction.name.lower()}_{dtypes}_seed{self.seed}_tile{self.tile}.npz"
+        return f"{self.instruction.name.lower()}_{dtypes}_{self.origin}_tile{self.tile}.npz"
 
     def tiles(self) -> dict[str, TileBuf]:
         """New tiles that hold what the operands held before the run."""
@@ -69,14 +113,13 @@ class SavedTile:
 
     def run_reference(self) -> dict[str, TileBuf]:
         """The tiles after the reference ran on them; raises for a call that the rules refuse."""
-        call = self.call()
-        check_call(call)
-        backends.load("numpy").run(call)
-        return dict(call.tiles)
+        tiles = self.tiles()
+        intrinsics.execute(self.instruction, tiles, self.options.override(backend="numpy"))
+        return tiles
 
 
 def save(tile: SavedTile, directory: Path) -> Path:
-    """Write ``tile`` to ``directory``, which is made; raises FileError where that fails."""
+    """Write ``tile`` to a new file in ``directory``, which is made; raises FileError where that fails."""
     metadata = {
         "format": FORMAT,
         "version": __version__,
@@ -86,7 +129,7 @@ def save(tile: SavedTile, directory: Path) -> Path:
             for name, t in tile.types.items()
         },
         "numerics": asdict(tile.numerics),
-        **{key: getattr(tile, key) for key in ("undefined", "target", "backend", "seed", "tile")},
+        **{key: getattr(tile, key) for key in ("undefined", "target", "backend", "origin", "tile")},
     }
     arrays: dict[str, Any] = {"metadata": np.frombuffer(json.dumps(metadata).encode(), np.uint8)}
     for name, array in tile.arrays.items():
@@ -97,10 +140,21 @@ def save(tile: SavedTile, directory: Path) -> Path:
     path = directory / tile.file_name
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        np.savez(path, **arrays)
+        with _new_file(path) as file:
+            np.savez(file, **arrays)
+            return Path(file.name)
     except OSError as error:
         raise FileError(f"{path}: cannot be written: {error.strerror or error}") from None
-    return path
+
+
+def _new_file(path: Path) -> BinaryIO:
+    """A file that did not exist: ``path``, or with -1, -2 ... after its stem."""
+    stem, number = path.stem, itertools.count(1)
+    while True:
+        try:
+            return path.open("xb")
+        except FileExistsError:
+            path = path.with_stem(f"{stem}-{next(number)}")
 
 
 def load(path: Path) -> SavedTile:
@@ -130,9 +184,9 @@ def _from(metadata: dict[str, Any], arrays: dict[str, NumPyArray]) -> SavedTile:
         raise KeyError(f"type of {missing[0]}")
     options = current_options().override(metadata["target"], metadata["backend"], None, metadata["undefined"])
     dsts = [o.name for o in instruction.dsts]
-    seed, tile = metadata["seed"], metadata["tile"]
-    if not isinstance(seed, int) or not isinstance(tile, int):
-        raise TypeError("seed and tile must be integers")
+    origin, tile = metadata["origin"], metadata["tile"]
+    if not isinstance(origin, str) or not isinstance(tile, int):
+        raise TypeError("origin must be text and tile an integer")
 
     def held(key: str, name: str) -> NumPyArray:
         array, ty = arrays[key], types[name]
@@ -151,7 +205,7 @@ def _from(metadata: dict[str, Any], arrays: dict[str, NumPyArray]) -> SavedTile:
         undefined=options.undefined,
         target=options.target.name,
         backend=options.backend,
-        seed=seed,
+        origin=origin,
         tile=tile,
     )
 

@@ -91,22 +91,15 @@ class Buffers(threading.local):
         return held
 
 
-def new_tiles(name: str, ty: TileBufType, n: int) -> TileBuf:
-    """Tiles with arbitrary content on memory of their own."""
-    del name
-    return TileBuf.empty(ty, n)
+def repeated(byte: int, itemsize: int) -> int:
+    """The element whose bytes are all ``byte``."""
+    return int.from_bytes(bytes([byte]) * itemsize, "little")
 
 
 def poison(tiles: TileBuf) -> TileBuf:
     """Fill ``tiles`` with :data:`POISON_BYTE` and return them."""
-    pattern = int.from_bytes(bytes([POISON_BYTE]) * tiles.type.element.itemsize, "little")
-    bits(tiles.data)[...] = pattern
+    bits(tiles.data)[...] = repeated(POISON_BYTE, tiles.type.element.itemsize)
     return tiles
-
-
-def with_region(tiles: TileBuf, region: Region) -> TileBuf:
-    """The tiles with valid regions."""
-    return tiles.with_valid(region.rows, region.cols)
 
 
 def logical_view(tiles: TileBuf, logical: TileBufType, region: Region) -> TileBuf:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from pto_gpu.campaign.philox import row_words
+from pto_gpu.campaign.compiled import row_words
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa.record import Instruction, Kind
 from pto_gpu.regions import Region
@@ -54,7 +54,7 @@ _OTHER_ANY: Final = {
 _OPEN = "undefined by the page"
 
 
-class Drawn(NamedTuple):
+class DrawnRegions(NamedTuple):
     """Valid regions of some tiles, for each operand, and how many tiles had each kind."""
 
     regions: dict[str, Region]
@@ -63,23 +63,23 @@ class Drawn(NamedTuple):
 
 def draw_regions(
     instruction: Instruction, shape: tuple[int, int], itemsize: int, seed: int, first_tile: int, n: int, undefined: str
-) -> Drawn:
+) -> DrawnRegions:
     """The valid regions of ``n`` tiles of the logical ``shape`` (rows, cols) from ``first_tile`` onwards."""
     words = np.empty((n, 3, 4), np.uint32)
     row_words(words, np.uint64(seed), np.uint64(first_tile), np.uint64(256 * VALID))
     pattern = instruction.valid_pattern
     main, kinds = _main(words[:, 0], shape, BLOCK_BYTES // itemsize, may_be_empty=pattern != "rows")
     if pattern == "rows":
-        return Drawn(_by_role(instruction, Region(main.rows, 1), [main]), kinds)
+        return DrawnRegions(_by_role(instruction, Region(main.rows, 1), [main]), kinds)
     if pattern == "same":
-        return Drawn(_by_role(instruction, main, [main]), kinds)
+        return DrawnRegions(_by_role(instruction, main, [main]), kinds)
     table = _OTHER_ANY if pattern == "partial_any" else _OTHER
     other, other_kinds = _other(words[:, 1], main, shape, table)
     swap = (words[:, 1, 3] & 1).astype(bool)
     dst, first, second = main, _where(swap, other, main), _where(swap, main, other)
     if undefined == "zero":
         dst, first, second, other_kinds = _open(words[:, 2], shape, (dst, first, second), other_kinds)
-    return Drawn(_by_role(instruction, dst, [first, second]), {**kinds, **other_kinds})
+    return DrawnRegions(_by_role(instruction, dst, [first, second]), {**kinds, **other_kinds})
 
 
 def _by_role(instruction: Instruction, dst: Region, sources: list[Region]) -> dict[str, Region]:

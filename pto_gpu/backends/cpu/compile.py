@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import os
 import threading
 from collections.abc import Callable
 from functools import cache
@@ -10,31 +10,38 @@ from pathlib import Path
 from typing import Any
 
 import numba
-from numba import njit, types
+from numba import types
+from numba.core.compiler_lock import global_compiler_lock
 
+from pto_gpu.jit import cached, source_stamp
 from pto_gpu.types import ElementType
 
 #: Serial machine code: threads are ours (see :mod:`.pool`), since Numba's threading layers abort in a forked process
 #: or when two threads enter at once.
-_OPTIONS = {"nogil": True, "boundscheck": False, "error_model": "numpy"}
+_OPTIONS = {"boundscheck": False, "error_model": "numpy"}
+_FOLDER = Path(__file__).parent
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 
 
-def source_stamp(folder: Path = Path(__file__).parent) -> int:
-    """A number that changes whenever a source in ``folder`` does."""
-    digest = hashlib.sha256()
-    for source in sorted(folder.glob("*.py")):
-        digest.update(source.read_bytes())
-    return int.from_bytes(digest.digest()[:6], "big")
+def _before_fork() -> None:
+    # A child must not inherit a lock that a compiling thread holds, for that thread is not in the child to free it.
+    _lock.acquire()
+    global_compiler_lock.acquire()
+
+
+def _after_fork() -> None:
+    global_compiler_lock.release()
+    _lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
 def kernel(function: Callable[..., None]) -> Any:
     """Make ``function(stamp, tag, begin, end, ...)`` a Numba kernel that is cached on disk where that is possible."""
-    try:
-        return njit(cache=True, **_OPTIONS)(function)
-    except RuntimeError:  # neither the installation nor a cache folder of the user can be written
-        return njit(**_OPTIONS)(function)
+    return cached(function, **_OPTIONS)
 
 
 @cache
@@ -50,7 +57,11 @@ def compiled(function: Any, element: ElementType, addresses: int) -> Callable[..
     The source stamp is a part of the signature, and so of the key of Numba's cache, which by itself would not notice
     that a function called by the kernel, in another file, has changed.
     """
-    signature = (types.literal(source_stamp()), types.NumberClass(tag_of(element)), *[types.int64] * (2 + addresses))
+    signature = (
+        types.literal(source_stamp(_FOLDER)),
+        types.NumberClass(tag_of(element)),
+        *[types.int64] * (2 + addresses),
+    )
     with _lock:
         function.compile(signature)
     code: Callable[..., None] = function.get_overload(signature)

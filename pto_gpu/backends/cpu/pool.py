@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from pto_gpu.cores import available_cores
 
 #: Below this many bytes of tiles a call runs in its own thread: handing work over costs more.
 SERIAL_BYTES = 1 << 18
@@ -15,11 +18,6 @@ PIECE_BYTES = 1 << 20
 
 _pool: ThreadPoolExecutor | None = None
 _lock = threading.Lock()
-
-
-def available_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _forget() -> None:
@@ -58,11 +56,11 @@ def over_tiles(work: Callable[[int, int], None], batch: int, bytes_a_tile: int, 
             work(begin, min(begin + piece, batch))
 
     helpers = min(threads, -(-batch // piece)) - 1
+    futures: list[Future[None]] = []
     try:
-        futures = [_executor().submit(take) for _ in range(helpers)]
-    except RuntimeError:  # the interpreter is shutting down: no threads are to be had
-        futures = []
-    try:
+        with contextlib.suppress(RuntimeError):  # the interpreter is shutting down: no threads are to be had
+            for _ in range(helpers):
+                futures.append(_executor().submit(take))
         take()
     finally:
         errors = [future.exception() for future in futures]

@@ -1,0 +1,77 @@
+"""What was found: by one wave of tiles, and by a campaign."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pto_gpu.campaign.compare import SHOWN, Mismatch
+from pto_gpu.campaign.saved import SavedTile
+from pto_gpu.campaign.settings import Campaign
+
+
+@dataclass(frozen=True)
+class Crash:
+    """The backend under test raised, instead of computing tiles ``first`` to ``last``."""
+
+    first: int
+    last: int
+    error: str
+
+
+@dataclass
+class Wave:
+    """What comparing some tiles in a row gave, or the crash that kept them from being compared."""
+
+    tiles: int
+    mismatched_elements: int = 0
+    mismatched_tiles: int = 0
+    mismatches: tuple[Mismatch, ...] = ()
+    categories: Mapping[str, int] = field(default_factory=dict)
+    first_failure: SavedTile | None = None
+    crash: Crash | None = None
+    valid_kinds: Mapping[str, int] = field(default_factory=dict)
+    operand_kinds: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Result:
+    """What a campaign found. ``tiles``: compared so far, the first ones; all counts are about those.
+
+    ``valid_kinds``: tiles with each kind of valid region. ``operand_kinds``: tiles of value operands drawn with each
+    profile of :mod:`pto_gpu.campaign.categories`; where rows have profiles of their own, rows (``ordinary rows``).
+    """
+
+    campaign: Campaign
+    backend: str
+    tiles: int = 0
+    mismatched_elements: int = 0
+    mismatched_tiles: int = 0
+    mismatches: list[Mismatch] = field(default_factory=list)
+    categories: Counter[str] = field(default_factory=Counter)
+    first_failure: SavedTile | None = None
+    crash: Crash | None = None
+    valid_kinds: Counter[str] = field(default_factory=Counter)
+    operand_kinds: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+    interrupted: bool = False
+
+    @property
+    def equal(self) -> bool:
+        """Whether every tile of the campaign was compared, and no bit differed."""
+        return self.tiles == self.campaign.tiles and not self.mismatched_elements and self.crash is None
+
+    def add(self, wave: Wave) -> None:
+        """Take in the next wave, in tile order."""
+        if wave.crash is not None:
+            self.crash = self.crash or wave.crash
+            return
+        self.tiles += wave.tiles
+        self.mismatched_elements += wave.mismatched_elements
+        self.mismatched_tiles += wave.mismatched_tiles
+        self.categories.update(wave.categories)
+        self.mismatches += wave.mismatches[: SHOWN - len(self.mismatches)]
+        self.first_failure = self.first_failure or wave.first_failure
+        self.valid_kinds.update(wave.valid_kinds)
+        self.operand_kinds.update(wave.operand_kinds)

@@ -1,0 +1,90 @@
+"""What to run: one campaign's choices, checked as soon as they are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pto_gpu.campaign.storage import slots
+from pto_gpu.defaults import Options, current_options
+from pto_gpu.errors import ConstraintError, TypeMismatch
+from pto_gpu.isa import instruction as instruction_called
+from pto_gpu.isa.record import Instruction
+from pto_gpu.numerics import Numerics
+from pto_gpu.types import ELEMENT_TYPES, count, resolve_element_type, smallest_row_multiple
+
+#: Tiles of a campaign that nobody chose a number for.
+DEFAULT_TILES: Final = 300_000
+DEFAULT_SEED: Final = 20_250_101
+DEFAULT_ROWS: Final = 16
+
+
+def backend_of(name: str) -> str:
+    """The backend under test when ``name`` is asked for: tiles are drawn in host memory, where auto is cpu."""
+    return "cpu" if name == "auto" else name
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """One instruction with one choice of element types, over ``tiles`` random tiles.
+
+    ``instruction``: a name. ``dtypes``: the element type of the values, and of the indices if it has any.
+    ``shape``: logical rows and columns; default 16x16, or more columns where a row would not fill 32 bytes.
+    ``seed``: 0 to 2**64 - 1. ``backend``: ``auto`` becomes what it means for tiles in host memory.
+    ``workers``: threads; default every core this process may use.
+
+    Raises ConstraintError, TypeMismatch or LayoutError for a choice that cannot be run.
+    """
+
+    instruction: str
+    dtypes: tuple[str, ...]
+    shape: tuple[int, int] | None = None
+    tiles: int = DEFAULT_TILES
+    seed: int = DEFAULT_SEED
+    target: str = "a5"
+    numerics: str | Numerics = "isa"
+    undefined: str = "error"
+    backend: str = "auto"
+    workers: int | None = None
+
+    def __post_init__(self) -> None:
+        record = self.record
+        object.__setattr__(self, "backend", backend_of(self.backend))
+        dtypes = tuple(resolve_element_type(t).name for t in self.dtypes)
+        object.__setattr__(self, "dtypes", dtypes)
+        allowed = record.element_types[self.options.target.name]
+        if dtypes not in allowed:
+            raise TypeMismatch(
+                f"{record.name}: element type {'/'.join(dtypes)} is not supported on {self.target}: "
+                f"allowed {', '.join('/'.join(s) for s in allowed)}"
+            )
+        if self.shape is None:
+            cols = smallest_row_multiple(ELEMENT_TYPES[dtypes[0]], DEFAULT_ROWS)
+            object.__setattr__(self, "shape", (DEFAULT_ROWS, cols))
+        slots(record, dtypes, self.grid, "packed")  # refuses a shape that no tile can have
+        if count(self.tiles, "tiles") < 1:
+            raise ConstraintError(f"tiles={self.tiles} must be at least 1: no tile compared is no success")
+        if not 0 <= count(self.seed, "seed") < 1 << 64:
+            raise ConstraintError(f"seed={self.seed} is out of range: allowed 0 to 2**64 - 1")
+        if self.workers is not None and count(self.workers, "workers") < 1:
+            raise ConstraintError(f"workers={self.workers} must be at least 1")
+
+    @property
+    def record(self) -> Instruction:
+        """The record of the instruction."""
+        return instruction_called(self.instruction)
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """The logical shape, never None once constructed."""
+        return self.shape or (0, 0)
+
+    @property
+    def options(self) -> Options:
+        """The options that the backend under test is called with."""
+        return current_options().override(self.target, self.backend, self.numerics, self.undefined, 1)
+
+    @property
+    def label(self) -> str:
+        """``TPARTMIN f32 16x16``."""
+        return f"{self.record.name} {'/'.join(self.dtypes)} {self.grid[0]}x{self.grid[1]}"
