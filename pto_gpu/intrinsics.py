@@ -24,13 +24,20 @@ def execute(instruction: Instruction, tiles: Mapping[str, TileBuf], options: Opt
     """Check one call and run it on the backend of ``options``; nothing is written if a check fails."""
     call = Call(instruction, tiles, options.numerics, options.undefined, options.target.name, options.threads)
     buffers = {id(tile.ub): tile.ub for tile in tiles.values() if isinstance(tile, UbTile)}
+    if not buffers:
+        _check_and_run(call, options.backend)
+        return
     with contextlib.ExitStack() as held:
         for _, buffer in sorted(buffers.items()):  # in one order, so that two calls cannot wait for each other
             held.enter_context(buffer.lock)
-        check_call(call)
-        run = backends.runner(options.backend, call)
-        if call.batch:
-            run(call)
+        _check_and_run(call, options.backend)
+
+
+def _check_and_run(call: Call, backend: str) -> None:
+    check_call(call)
+    run = backends.runner(backend, call)
+    if call.batch:
+        run(call)
 
 
 class _Callable(ABC):

@@ -25,7 +25,7 @@ FRACTALS: Final = (16, 32, 512, 1024)
 PADS: Final = ("null", "zero", "max", "min")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ElementType:
     """An element type: its short name, kind (``"f"``, ``"i"`` or ``"u"``), width and C++ spellings.
 

@@ -43,13 +43,20 @@ def run(call: Call) -> None:
     first = tiles[instruction.operands[0].name]
     plan = _plan(instruction, first.type.element, call.rules)
     transposed = instruction.family is not Family.ROW_REDUCE and _all_column_major(tiles, plan.operands)
-    kept = [describe(tiles[name], transposed) for name in plan.operands]
-    arguments = [*[d.address for d in kept], plan.params_address]
+    arguments, nbytes = [], 0
+    for name in plan.operands:
+        tile = tiles[name]
+        arguments.append(describe(tile, transposed).address)
+        nbytes += tile.type.nbytes
+    arguments.append(plan.params_address)
+    if first.batch == 1:
+        plan.code(0, None, 0, 1, *arguments)
+        return
 
     def work(begin: int, end: int) -> None:
         plan.code(0, None, begin, end, *arguments)
 
-    over_tiles(work, first.batch, sum([tiles[name].type.nbytes for name in plan.operands]), call.threads)
+    over_tiles(work, first.batch, nbytes, call.threads)
 
 
 @lru_cache(maxsize=1024)
@@ -64,4 +71,8 @@ def _plan(instruction: Instruction, element: ElementType, rules: Numerics) -> _P
 
 def _all_column_major(tiles: Mapping[str, TileBuf], operands: tuple[str, ...]) -> bool:
     """Whether every operand is packed along columns: an element-wise loop then runs along them."""
-    return all(tiles[name].memory.strides[1] == 1 != tiles[name].memory.strides[2] for name in operands)
+    for name in operands:
+        _, row, col = tiles[name].memory.strides
+        if row != 1 or col == 1:
+            return False
+    return True
