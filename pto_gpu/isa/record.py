@@ -94,11 +94,29 @@ class Result(NamedTuple):
     region: Region
 
 
+class Pattern(StrEnum):
+    """What the elements of a source look like in a campaign."""
+
+    VALUE = "value"  # numbers of every kind
+    ROW = "row"  # rows in which the minimum is repeated, or NaN comes first or last
+    INDEX = "index"
+    SLOPE = "slope"  # factors that make products subnormal, halfway between two numbers, NaN
+
+
+class ValidPattern(StrEnum):
+    """Which valid regions a campaign draws together."""
+
+    PARTIAL = "partial"  # one source covers dst exactly, the other a part of it
+    PARTIAL_ANY = "partial_any"  # one source covers dst exactly, the other anything
+    ROWS = "rows"  # at least one row and column; dst has the rows of the source, and one column
+    SAME = "same"  # every operand has the region of dst
+
+
 @dataclass(frozen=True)
 class Draw:
     """How a campaign draws a source. ``like``: the operand that it is often equal to, for ties."""
 
-    pattern: str = "value"  # value, row (repeated minima), index, slope
+    pattern: Pattern = Pattern.VALUE
     like: str | None = None
 
 
@@ -133,7 +151,7 @@ class Instruction:
     bytes_moved: Callable[[Regions, Mapping[str, int], int], int]
     rules_used: tuple[str, ...]
     draws: Mapping[str, Draw]
-    valid_pattern: str
+    valid_pattern: ValidPattern
     manual_disjoint: tuple[str, ...] = ()  # targets on which no two operands may overlap in manual mode
 
     def with_role(self, role: Role) -> tuple[Operand, ...]:

@@ -5,10 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from pto_gpu.isa.bytes_moved import clipped_to, together
+from pto_gpu.isa.constraints import same_region
 from pto_gpu.isa.formulas import takes_src0
-from pto_gpu.isa.record import Draw, Family, Instruction, Kind, Operand, Plane, RegionRule, Regions, Role, Types
+from pto_gpu.isa.record import (
+    Draw,
+    Family,
+    Instruction,
+    Kind,
+    Operand,
+    Pattern,
+    Plane,
+    RegionRule,
+    Regions,
+    Role,
+    Types,
+    ValidPattern,
+)
 from pto_gpu.isa.results import union_of
-from pto_gpu.isa.rules import same_region
 from pto_gpu.numerics import Numerics
 from pto_gpu.types import ElementType
 
@@ -76,8 +89,8 @@ INSTRUCTION = Instruction(
     draws={
         "src0_val": Draw(),
         "src1_val": Draw(like="src0_val"),
-        "src0_idx": Draw("index"),
-        "src1_idx": Draw("index"),
+        "src0_idx": Draw(Pattern.INDEX),
+        "src1_idx": Draw(Pattern.INDEX),
     },
-    valid_pattern="partial_any",
+    valid_pattern=ValidPattern.PARTIAL_ANY,
 )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from pto_gpu.isa.bytes_moved import clipped_to
+from pto_gpu.isa.constraints import row_major
 from pto_gpu.isa.formulas import minimum
-from pto_gpu.isa.record import Draw, Family, Instruction, Operand, Plane, RegionRule, Regions, Role, Types
+from pto_gpu.isa.record import Draw, Family, Instruction, Operand, Plane, RegionRule, Regions, Role, Types, ValidPattern
 from pto_gpu.isa.results import union_of
-from pto_gpu.isa.rules import row_major
 from pto_gpu.numerics import Numerics
 from pto_gpu.types import ElementType
 
@@ -52,5 +52,5 @@ INSTRUCTION = Instruction(
     bytes_moved=clipped_to("dst", "src0", "src1"),
     rules_used=("nan",),
     draws={"src0": Draw(), "src1": Draw(like="src0")},
-    valid_pattern="partial",
+    valid_pattern=ValidPattern.PARTIAL,
 )

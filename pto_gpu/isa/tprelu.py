@@ -5,10 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from pto_gpu.isa.bytes_moved import clipped_to
+from pto_gpu.isa.constraints import element_is, row_major, same_region
 from pto_gpu.isa.formulas import canonical_nan
-from pto_gpu.isa.record import Draw, Family, Instruction, Kind, Operand, Plane, RegionRule, Regions, Role, Types
+from pto_gpu.isa.record import (
+    Draw,
+    Family,
+    Instruction,
+    Kind,
+    Operand,
+    Pattern,
+    Plane,
+    RegionRule,
+    Regions,
+    Role,
+    Types,
+    ValidPattern,
+)
 from pto_gpu.isa.results import same_as
-from pto_gpu.isa.rules import element_is, row_major, same_region
 from pto_gpu.numerics import Numerics
 from pto_gpu.types import ElementType
 
@@ -54,7 +67,7 @@ INSTRUCTION = Instruction(
     result=same_as("src0"),
     bytes_moved=clipped_to("dst", "src0", "src1"),
     rules_used=("zero",),
-    draws={"src0": Draw(), "src1": Draw("slope")},
-    valid_pattern="same",
+    draws={"src0": Draw(), "src1": Draw(Pattern.SLOPE)},
+    valid_pattern=ValidPattern.SAME,
     manual_disjoint=("a2a3",),
 )

@@ -7,10 +7,23 @@ from typing import Any
 import numpy as np
 
 from pto_gpu.isa.bytes_moved import row_fold
+from pto_gpu.isa.constraints import location, nd, nd_or_single_column_dn, nonzero, same_element, same_rows
 from pto_gpu.isa.formulas import canonical_nan, minimum, number
-from pto_gpu.isa.record import Draw, Family, Instruction, Kind, Operand, Plane, RegionRule, Regions, Role, Types
+from pto_gpu.isa.record import (
+    Draw,
+    Family,
+    Instruction,
+    Kind,
+    Operand,
+    Pattern,
+    Plane,
+    RegionRule,
+    Regions,
+    Role,
+    Types,
+    ValidPattern,
+)
 from pto_gpu.isa.results import row_column
-from pto_gpu.isa.rules import location, nd, nd_or_single_column_dn, nonzero, same_element, same_rows
 from pto_gpu.numerics import Numerics
 from pto_gpu.targets import TARGETS
 from pto_gpu.types import BLOCK_BYTES, ElementType
@@ -90,6 +103,6 @@ INSTRUCTION = Instruction(
     result=row_column("src"),
     bytes_moved=row_fold("dst", "src"),
     rules_used=("nan",),
-    draws={"src": Draw("row")},
-    valid_pattern="rows",
+    draws={"src": Draw(Pattern.ROW)},
+    valid_pattern=ValidPattern.ROWS,
 )
