@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 
 from pto_gpu import __version__, intrinsics
-from pto_gpu.campaign.npz import read_npz
+from pto_gpu.campaign.npz import first_line, read_npz
 from pto_gpu.campaign.storage import bits, repeated
 from pto_gpu.defaults import Options, current_options
 from pto_gpu.errors import FileError, PtoError
@@ -171,8 +171,8 @@ def load(path: Path) -> SavedTile:
         raise FileError(f"{path}: {error}") from None
     except KeyError as error:
         raise FileError(f"{path}: {error.args[0]} is missing: this is not a failure that pto-gpu saved") from None
-    except (ValueError, TypeError, AttributeError) as error:
-        raise FileError(f"{path}: not a failure that pto-gpu saved: {error}") from None
+    except Exception as error:  # metadata is anybody's JSON: what is wrong with it shows as almost any type
+        raise FileError(f"{path}: not a failure that pto-gpu saved: {first_line(error)}") from None
 
 
 def _from(metadata: dict[str, Any], arrays: dict[str, NumPyArray]) -> SavedTile:
