@@ -174,6 +174,11 @@ def test_a_backend_that_raises_is_exit_status_1(inside: Inside, monkeypatch: pyt
         (["validate", "--shape", "16x16x2"], "is no shape"),
         (["validate", "--shape", "-1x16"], "is no shape"),
         (["validate", "--shape", "16x3"], "32 bytes"),
+        (["validate", "--shape", "9" * 5000 + "x8"], "--shape is out of range"),
+        (["validate", "--shape", "99999999999999999999x8"], "--shape is out of range"),
+        (["check", "a" * 300], "is not known"),
+        (["check", "TPARTMIN", "a" * 300], "name too long"),
+        (["replay", "a" * 300], "name too long"),
         (["validate", "--target", "a9"], "target='a9' is not known"),
         (["validate", "--numerics", "ieee"], "numerics='ieee' is not known"),
         (["validate", "--undefined", "maybe"], "undefined='maybe' is not known"),
@@ -309,7 +314,7 @@ def test_list_shows_every_instruction_with_types_and_constraints(inside: Inside)
         for rule in (*record.type_rules, *record.region_rules):
             assert rule.text in out
     status, out, _ = inside("list", "tprelu", "--json")
-    (data,) = json.loads(out)
+    (data,) = json.loads(out)["instructions"]
     assert data["name"] == "TPRELU"
     assert set(data["element_types"]) == set(TARGETS)
 
@@ -335,7 +340,75 @@ def test_a_progress_bar_appears_on_a_terminal_only() -> None:
     assert "TPARTMIN i16" in shown
 
 
-def test_a_reader_that_goes_away_is_no_traceback() -> None:
-    with subprocess.Popen([*COMMAND, "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["list"],
+        ["list", "--json"],
+        ["info"],
+        ["--help"],
+        ["--version"],
+        ["check", "--numerics", "simulator", DUMPS / "tpartmin_f32.npz"],
+        ["check", "--numerics", "simulator", DUMPS / "tpartmin_f32.npz", "--json"],
+    ],
+    ids=lambda arguments: " ".join(map(str, arguments[:2])),
+)
+def test_output_that_cannot_be_written_is_one_line_and_status_2(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*COMMAND, *map(str, arguments)], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    lines = done.stderr.splitlines()
+    assert done.returncode == 2
+    assert lines[-1] == "error: [Errno 28] No space left on device"
+    assert "Traceback" not in done.stderr
+
+
+def test_the_status_of_an_error_that_cannot_be_written() -> None:
+    with Path("/dev/full").open("w") as full:
+        assert subprocess.run([*COMMAND, "check", "absent"], stderr=full, check=False).returncode == 2
+
+
+@pytest.mark.parametrize("command", ["list", "--help", "check"])
+def test_a_reader_that_goes_away_is_one_line_and_status_2(command: str) -> None:
+    more = ["--numerics", "simulator", str(DUMPS / "tpartmin_f32.npz")] if command == "check" else []
+    with subprocess.Popen([*COMMAND, command, *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
-        assert b"Traceback" not in process.stderr.read()
+        assert process.stderr.read() == b"error: the output was not read to its end\n"
+    assert process.returncode == 2
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8:strict"])
+@pytest.mark.parametrize("json", [[], ["--json"]])
+def test_a_file_name_that_is_no_text_is_escaped(tmp_path: Path, encoding: str, json: list[str]) -> None:
+    name = os.fsdecode(b"tpartmin_\xff.npz")
+    (tmp_path / name).write_bytes((DUMPS / "tpartmin_f32.npz").read_bytes())
+    done = subprocess.run(
+        [*COMMAND, "check", "--numerics", "simulator", name, *json],
+        capture_output=True,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+    )
+    assert done.returncode == 0
+    assert b"tpartmin_\\udcff.npz: TPARTMIN f32: equal" in (done.stderr if json else done.stdout)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError("disk on fire")])
+def test_no_memory_and_what_the_system_refuses_are_one_line(
+    inside: Inside, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def broken(options):
+        del options
+
+        def execute(call):
+            raise error
+
+        return execute
+
+    def raises(*_):
+        raise error
+
+    monkeypatch.setattr(run, "backend_execute", broken if isinstance(error, MemoryError) else raises)
+    status, out, err = inside("validate", "TROWMIN", "--dtype", "i8", "--tiles", 8)
+    assert (status, out, err) == (2, "", f"error: {str(error) or 'out of memory'}\n")

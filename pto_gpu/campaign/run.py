@@ -97,7 +97,7 @@ def _wave(campaign: Campaign, execute: Execute, first: int, n: int) -> Wave:
     tested = {**seen, **drawn.sources}
     try:
         execute(Call(record, tested, *settings))
-    except BackendError:
+    except (BackendError, MemoryError):
         raise
     except Exception as error:
         return Wave(n, crash=Crash(first, first + n - 1, f"{type(error).__name__}: {error}"))
