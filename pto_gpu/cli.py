@@ -279,11 +279,12 @@ def check(
 ) -> int:
     """Compare dumps made elsewhere (.npz) with the reference."""
     from pto_gpu.campaign import dumps, report
+    from pto_gpu.campaign.saved import OUTSIDE
     from pto_gpu.defaults import current_options
     from pto_gpu.types import resolve_element_type
 
-    if outside not in dumps.OUTSIDE:
-        raise ConstraintError(f"--outside {outside!r} is not known: allowed {', '.join(dumps.OUTSIDE)}")
+    if outside not in OUTSIDE:
+        raise ConstraintError(f"--outside {outside!r} is not known: allowed {', '.join(OUTSIDE)}")
     op = None
     if not _names_a_file(files[0]):
         op, files = _instruction(files[0]), files[1:]
@@ -292,13 +293,22 @@ def check(
     options = current_options().override(target, None, numerics, undefined)
     element = resolve_element_type(dtype) if dtype is not None else None
     out = report.printer(to_stderr=json)
-    data = []
+    data: list[dict[str, Any]] = []
     for path in map(Path, files):
-        checked = dumps.check_dump(path, op or dumps.instruction_of(path), options, outside, element)
+        try:
+            checked = dumps.check_dump(path, op or dumps.instruction_of(path), options, outside, element)
+        except (PtoError, MemoryError) as error:  # the other files still get their verdicts
+            message = f"{path}: {_out_of_memory(error)}" if isinstance(error, MemoryError) else str(error)
+            _error(message)
+            data.append({"file": str(path), "error": message})
+            continue
         out.print("\n".join(report.checked_lines(checked)))
         saved = _save(checked.first_failure, save, out.print)
         data.append({**report.checked_data(checked), "saved": str(saved) if saved else None})
-    status = EQUAL if all(d["equal"] for d in data) else MISMATCH
+    if any(d["error"] is not None for d in data):
+        status = BAD_INPUT
+    else:
+        status = EQUAL if all(d["equal"] for d in data) else MISMATCH
     if json:
         _print_json({"status": status, "numerics": options.numerics.label, "files": data})
     return status
@@ -312,24 +322,27 @@ def _names_a_file(text: str) -> bool:
 def replay(
     file: Annotated[Path, typer.Argument(help="A failure that validate or check saved.")],
     backend: Annotated[
-        str | None, typer.Option(help=f"Under test: {_either(BACKENDS)}; default the one that failed.")
+        str | None, typer.Option(help=f"Under test: {_either(BACKENDS)}; default the one that failed, none for a dump.")
     ] = None,
     json: Json = False,
 ) -> int:
-    """Run one saved failure again and compare it with the reference."""
+    """Run one saved failure again, or take the result that a dump held, and compare with the reference."""
     from pto_gpu.campaign import report, run, saved
 
     tile = saved.load(file)
     comparison, name = run.replay(tile, backend)
     out = report.printer(to_stderr=json)
     what = f"{tile.instruction.name} {'/'.join(tile.instruction.signature(tile.types))}"
+    where = "the result stored from the dump" if name is None else f"backend {name}"
     verdict = f"MISMATCH, {comparison.elements} elements differ" if comparison.elements else "equal now"
     lines = report.mismatch_lines(what, comparison.mismatches, comparison.elements)
-    out.print("\n".join([f"{what} {tile.origin} tile {tile.tile} on backend {name}: {verdict}", *lines]))
+    out.print("\n".join([f"{what} {tile.origin} tile {tile.tile}, {where}: {verdict}", *lines]))
     status = MISMATCH if comparison.elements else EQUAL
     if json:
         mismatches = [report.mismatch_data(m) for m in comparison.mismatches]
-        _print_json({"status": status, "instruction": tile.instruction.name, "mismatches": mismatches})
+        _print_json(
+            {"status": status, "instruction": tile.instruction.name, "compared": where, "mismatches": mismatches}
+        )
     return status
 
 

@@ -111,7 +111,7 @@ def test_a_mismatch_is_shown_saved_and_replayed(inside: Inside, wrong_backend: N
     assert f"pto-gpu replay {path}" in out
     assert "pto.TPRELU(**tiles" in out
     status, out, _ = inside("replay", path)  # a batch of one: the wrong backend is right on it
-    assert (status, out.strip()) == (0, "TPRELU f32 seed3 tile 5 on backend cpu: equal now")
+    assert (status, out.strip()) == (0, "TPRELU f32 seed3 tile 5, backend cpu: equal now")
 
 
 def test_replay_shows_a_failure_that_is_still_there(
@@ -129,7 +129,7 @@ def test_replay_shows_a_failure_that_is_still_there(
     data = json.loads(out)
     assert status == data["status"] == 1
     assert data["mismatches"][0]["tile"] == 5
-    assert "on backend numpy: MISMATCH" in err
+    assert "backend numpy: MISMATCH" in err
 
 
 def test_a_mismatch_is_reported_where_nothing_can_be_saved(inside: Inside, wrong_backend: None) -> None:
@@ -257,16 +257,51 @@ def test_check_finds_a_wrong_result_and_saves_it(inside: Inside, tmp_path: Path)
     assert status == 1
     assert "MISMATCH, 8 tiles, 1 elements of 1 tiles differ" in out
     assert "tile 3 dst(0, 0) [value]" in out
-    status, out, _ = inside("replay", "failures/trowmin_i16_trowmin_mine_tile3.npz")
-    assert status == 0
+    path = "failures/trowmin_i16_trowmin_mine_tile3.npz"
+    status, again, _ = inside("replay", path)  # the fault is in the dump, whatever our backends do
+    assert status == 1
+    assert "TROWMIN i16 trowmin_mine tile 3, the result stored from the dump: MISMATCH, 1 elements differ" in again
+    status, again, _ = inside("replay", path, "--backend", "cpu")
+    assert (status, "backend cpu: equal now" in again) == (0, True)
+    (snippet,) = re.findall(r"^import numpy.*tolist\(\)\)$", out, re.MULTILINE | re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", snippet], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout == "dst [[0, 0]]\n"
+
+
+def test_replay_of_a_dump_ignores_what_the_check_ignored(inside: Inside, tmp_path: Path) -> None:
+    with np.load(DUMPS / "tpartmin_i32.npz") as archive:
+        arrays = dict(archive)
+    rows, cols = arrays["dst_valid"][2] = arrays["src0_valid"][2] = arrays["src1_valid"][2] = (3, 4)
+    arrays["dst"][2, :rows, :cols] = np.minimum(arrays["src0"], arrays["src1"])[2, :rows, :cols]
+    arrays["dst"][2, 1, 1] ^= 1
+    arrays["dst"][2, rows:] = 77
+    np.savez(tmp_path / "tpartmin_mine.npz", **arrays)
+    status, out, _ = inside("check", "tpartmin_mine.npz", "--outside", "ignore", "--save", ".")
+    assert (status, "1 elements of 1 tiles differ" in out) == (1, True)
+    status, out, _ = inside("replay", "tpartmin_i32_tpartmin_mine_tile2.npz")
+    assert (status, "MISMATCH, 1 elements differ" in out) == (1, True)
+
+
+def test_a_bad_file_does_not_hide_the_verdicts_of_the_others(inside: Inside, tmp_path: Path) -> None:
+    good = DUMPS / "tpartmin_f32.npz"
+    (tmp_path / "tpartmin_bad.npz").write_text("hello")
+    arguments = ("check", "--numerics", "simulator", good, "tpartmin_bad.npz", "other.npz", good)
+    status, out, err = inside(*arguments)
+    assert (status, out.count(": equal, 8 tiles")) == (2, 2)
+    assert err.splitlines()[0] == "error: tpartmin_bad.npz: not an .npz file"
+    assert len(err.splitlines()) == 2
+    status, out, _ = inside(*arguments, "--json")
+    data = json.loads(out)
+    assert status == data["status"] == 2
+    assert [f["error"] is None for f in data["files"]] == [True, False, False, True]
+    assert data["files"][0]["equal"]
 
 
 def test_check_of_no_tiles_is_no_success(inside: Inside, tmp_path: Path) -> None:
     with np.load(DUMPS / "tpartmin_f32.npz") as archive:
         arrays = {name: array[:0] for name, array in archive.items()}
     np.savez(tmp_path / "tpartmin_none.npz", **arrays)
-    status, out, _ = inside("check", "tpartmin_none.npz")
-    assert (status, "NOTHING TO COMPARE" in out) == (1, True)
+    assert inside("check", "tpartmin_none.npz") == (2, "", "error: tpartmin_none.npz: no tiles to compare\n")
 
 
 # -- the rest -------------------------------------------------------------------------------------------
