@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json as json_format
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from pto_gpu.isa.record import Instruction
 
 EQUAL, MISMATCH, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+#: More is no tile, and no size that an array can have.
+_SHAPE_DIGITS: Final = 9
 
 # Newer typer carries its own click: its base of all usage errors is had through a public subclass.
 _UsageError: Final[type[Any]] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -55,24 +58,57 @@ Save = Annotated[Path, typer.Option(help="Directory that a failing tile is saved
 
 def main() -> None:
     """The console script: exit status 0 equal, 1 a mismatch, 2 a usage or input error, 130 after Ctrl-C."""
+    _escape_what_cannot_be_encoded()
     try:
         status = app(standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except PtoError as error:
         status = _error(str(error))
     except _UsageError as error:
         status = _error(error.format_message())
     except (KeyboardInterrupt, typer.Abort):
-        print("interrupted", file=sys.stderr)
+        with suppress(OSError):
+            print("interrupted", file=sys.stderr)
         status = INTERRUPTED
-    except BrokenPipeError:  # the reader of a pipe has gone: nothing is left to say to it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = BAD_INPUT
+    except (BrokenPipeError, SystemExit):  # typer and rich exit when the reader of a pipe has gone
+        status = _error("the output was not read to its end")
+    except MemoryError as error:
+        status = _error(_out_of_memory(error))
+    except OSError as error:
+        status = _error(str(error))
+    _drop_what_cannot_be_written()
     sys.exit(status or 0)
 
 
 def _error(message: str) -> int:
-    print("error: " + " ".join(message.split("\n")), file=sys.stderr)
+    with suppress(OSError):  # the status still tells
+        print("error: " + " ".join(message.split("\n")), file=sys.stderr)
     return BAD_INPUT
+
+
+def _out_of_memory(error: MemoryError) -> str:
+    return f"out of memory: {error}" if str(error) else "out of memory"
+
+
+def _escape_what_cannot_be_encoded() -> None:
+    """Any file name can be printed, whatever the encoding of the streams."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _drop_what_cannot_be_written() -> None:
+    """Otherwise the interpreter would try again when it ends, and change the exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is None:  # closed by whoever started this process
+            continue
+        try:
+            stream.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
 
 
 @app.callback(invoke_without_command=True)
@@ -180,6 +216,10 @@ def _shape(text: str) -> tuple[int, int]:
     rows, x, cols = text.lower().partition("x")
     if not (x and rows.isdecimal() and cols.isdecimal()):
         raise ConstraintError(f"--shape {text!r} is no shape: allowed ROWSxCOLS, such as 16x16")
+    if max(len(rows), len(cols)) > _SHAPE_DIGITS:
+        raise ConstraintError(
+            f"--shape is out of range: allowed at most {_SHAPE_DIGITS} digits for rows and for columns"
+        )
     return int(rows), int(cols)
 
 
@@ -239,11 +279,12 @@ def check(
 ) -> int:
     """Compare dumps made elsewhere (.npz) with the reference."""
     from pto_gpu.campaign import dumps, report
+    from pto_gpu.campaign.saved import OUTSIDE
     from pto_gpu.defaults import current_options
     from pto_gpu.types import resolve_element_type
 
-    if outside not in dumps.OUTSIDE:
-        raise ConstraintError(f"--outside {outside!r} is not known: allowed {', '.join(dumps.OUTSIDE)}")
+    if outside not in OUTSIDE:
+        raise ConstraintError(f"--outside {outside!r} is not known: allowed {', '.join(OUTSIDE)}")
     op = None
     if not _names_a_file(files[0]):
         op, files = _instruction(files[0]), files[1:]
@@ -252,44 +293,56 @@ def check(
     options = current_options().override(target, None, numerics, undefined)
     element = resolve_element_type(dtype) if dtype is not None else None
     out = report.printer(to_stderr=json)
-    data = []
+    data: list[dict[str, Any]] = []
     for path in map(Path, files):
-        checked = dumps.check_dump(path, op or dumps.instruction_of(path), options, outside, element)
+        try:
+            checked = dumps.check_dump(path, op or dumps.instruction_of(path), options, outside, element)
+        except (PtoError, MemoryError) as error:  # the other files still get their verdicts
+            message = f"{path}: {_out_of_memory(error)}" if isinstance(error, MemoryError) else str(error)
+            _error(message)
+            data.append({"file": str(path), "error": message})
+            continue
         out.print("\n".join(report.checked_lines(checked)))
         saved = _save(checked.first_failure, save, out.print)
         data.append({**report.checked_data(checked), "saved": str(saved) if saved else None})
-    status = EQUAL if all(d["equal"] for d in data) else MISMATCH
+    if any(d["error"] is not None for d in data):
+        status = BAD_INPUT
+    else:
+        status = EQUAL if all(d["equal"] for d in data) else MISMATCH
     if json:
         _print_json({"status": status, "numerics": options.numerics.label, "files": data})
     return status
 
 
 def _names_a_file(text: str) -> bool:
-    return "." in text or os.sep in text or Path(text).exists()
+    return "." in text or os.sep in text or os.path.exists(text)  # Path.exists raises for a long name
 
 
 @app.command()
 def replay(
     file: Annotated[Path, typer.Argument(help="A failure that validate or check saved.")],
     backend: Annotated[
-        str | None, typer.Option(help=f"Under test: {_either(BACKENDS)}; default the one that failed.")
+        str | None, typer.Option(help=f"Under test: {_either(BACKENDS)}; default the one that failed, none for a dump.")
     ] = None,
     json: Json = False,
 ) -> int:
-    """Run one saved failure again and compare it with the reference."""
+    """Run one saved failure again, or take the result that a dump held, and compare with the reference."""
     from pto_gpu.campaign import report, run, saved
 
     tile = saved.load(file)
     comparison, name = run.replay(tile, backend)
     out = report.printer(to_stderr=json)
     what = f"{tile.instruction.name} {'/'.join(tile.instruction.signature(tile.types))}"
+    where = "the result stored from the dump" if name is None else f"backend {name}"
     verdict = f"MISMATCH, {comparison.elements} elements differ" if comparison.elements else "equal now"
     lines = report.mismatch_lines(what, comparison.mismatches, comparison.elements)
-    out.print("\n".join([f"{what} {tile.origin} tile {tile.tile} on backend {name}: {verdict}", *lines]))
+    out.print("\n".join([f"{what} {tile.origin} tile {tile.tile}, {where}: {verdict}", *lines]))
     status = MISMATCH if comparison.elements else EQUAL
     if json:
         mismatches = [report.mismatch_data(m) for m in comparison.mismatches]
-        _print_json({"status": status, "instruction": tile.instruction.name, "mismatches": mismatches})
+        _print_json(
+            {"status": status, "instruction": tile.instruction.name, "compared": where, "mismatches": mismatches}
+        )
     return status
 
 
@@ -304,7 +357,7 @@ def list_instructions(
 
     records = [_instruction(op) for op in ops or instructions()]
     if json:
-        _print_json([listing.instruction_data(r) for r in records])
+        _print_json({"instructions": [listing.instruction_data(r) for r in records]})
     else:
         print("\n\n".join("\n".join(listing.instruction_lines(r)) for r in records))
     return EQUAL

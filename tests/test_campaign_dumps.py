@@ -1,5 +1,8 @@
 """Dumps made elsewhere: the simulator's agree, faults in them are found, and unusable ones are refused."""
 
+import io
+import struct
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -158,3 +161,89 @@ def test_files_that_are_no_npz(tmp_path: Path) -> None:
         check_dump(tmp_path, instruction("TPARTMIN"), SIMULATOR)
     with pytest.raises(pto.FileError, match="does not start with an instruction"):
         instruction_of(Path("result_17.npz"))
+
+
+def npz_with_header(path, text, compression=zipfile.ZIP_STORED, version=1):
+    """The dump of TPARTMIN, but the header of src0 is ``text`` and no data follows."""
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, array in arrays_of("tpartmin_f32").items():
+            content = io.BytesIO()
+            np.save(content, array)
+            raw = content.getvalue()
+            if name == "src0" and text is not None:
+                raw = b"\x93NUMPY" + bytes([version, 0]) + struct.pack("<H", len(text)) + text.encode("latin1")
+            archive.writestr(f"{name}.npy", raw)
+
+
+def header(shape, descr="<f4"):
+    return f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}}}\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        header("(3L, ((("),
+        header("(1000000000000, 16, 16)"),
+        header(f"({10**30}, 16, 16)"),
+        header(f"(0, {10**30}, 16)"),
+        header("(4294967296, 4294967296, 16)"),
+        header("(-1, 16, 16)"),
+        header("(0, 16, 16)", ",,,"),
+        header("(2, 16, 16)", "|O"),
+        "(" * 3000,
+        "-" * 5000 + "1\n",
+        "  x\n y\n",
+        "'''",
+        "1()",
+        "",
+    ],
+    ids=lambda text: text[:60],
+)
+def test_damaged_headers_are_one_clear_error(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "tpartmin.npz"
+    npz_with_header(path, text)
+    with pytest.raises(pto.FileError, match="array src0 ") as caught:
+        check_dump(path, instruction("TPARTMIN"), SIMULATOR)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_format_version_is_refused(tmp_path: Path) -> None:
+    npz_with_header(tmp_path / "x.npz", header("(8, 16, 16)"), version=9)
+    with pytest.raises(pto.FileError, match="format version"):
+        check_dump(tmp_path / "x.npz", instruction("TPARTMIN"), SIMULATOR)
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_damaged_compressed_data_is_one_clear_error(tmp_path: Path, compression: int) -> None:
+    path = tmp_path / "tpartmin.npz"
+    npz_with_header(path, None, compression)
+    assert check_dump(path, instruction("TPARTMIN"), SIMULATOR).equal
+    raw = bytearray(path.read_bytes())
+    raw[80:180] = b"\x55" * 100
+    path.write_bytes(raw)
+    with pytest.raises(pto.FileError, match=r"tpartmin\.npz"):
+        check_dump(path, instruction("TPARTMIN"), SIMULATOR)
+
+
+def test_an_encrypted_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tpartmin.npz"
+    npz_with_header(path, None)
+    raw = bytearray(path.read_bytes())
+    for signature, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        at = raw.find(signature)
+        while at >= 0:
+            raw[at + offset] |= 1
+            at = raw.find(signature, at + 4)
+    path.write_bytes(raw)
+    with pytest.raises(pto.FileError, match="encrypted"):
+        check_dump(path, instruction("TPARTMIN"), SIMULATOR)
+
+
+@pytest.mark.parametrize("content", [b"hello", b"", bytes(100)])
+def test_a_file_that_is_no_zip_is_not_answered_with_advice_about_pickles(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "tpartmin.npz"
+    path.write_bytes(content)
+    with pytest.raises(pto.FileError, match=r"not an \.npz file") as caught:
+        check_dump(path, instruction("TPARTMIN"), SIMULATOR)
+    assert "pickle" not in str(caught.value)

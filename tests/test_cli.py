@@ -111,7 +111,7 @@ def test_a_mismatch_is_shown_saved_and_replayed(inside: Inside, wrong_backend: N
     assert f"pto-gpu replay {path}" in out
     assert "pto.TPRELU(**tiles" in out
     status, out, _ = inside("replay", path)  # a batch of one: the wrong backend is right on it
-    assert (status, out.strip()) == (0, "TPRELU f32 seed3 tile 5 on backend cpu: equal now")
+    assert (status, out.strip()) == (0, "TPRELU f32 seed3 tile 5, backend cpu: equal now")
 
 
 def test_replay_shows_a_failure_that_is_still_there(
@@ -129,7 +129,7 @@ def test_replay_shows_a_failure_that_is_still_there(
     data = json.loads(out)
     assert status == data["status"] == 1
     assert data["mismatches"][0]["tile"] == 5
-    assert "on backend numpy: MISMATCH" in err
+    assert "backend numpy: MISMATCH" in err
 
 
 def test_a_mismatch_is_reported_where_nothing_can_be_saved(inside: Inside, wrong_backend: None) -> None:
@@ -174,6 +174,11 @@ def test_a_backend_that_raises_is_exit_status_1(inside: Inside, monkeypatch: pyt
         (["validate", "--shape", "16x16x2"], "is no shape"),
         (["validate", "--shape", "-1x16"], "is no shape"),
         (["validate", "--shape", "16x3"], "32 bytes"),
+        (["validate", "--shape", "9" * 5000 + "x8"], "--shape is out of range"),
+        (["validate", "--shape", "99999999999999999999x8"], "--shape is out of range"),
+        (["check", "a" * 300], "is not known"),
+        (["check", "TPARTMIN", "a" * 300], "name too long"),
+        (["replay", "a" * 300], "name too long"),
         (["validate", "--target", "a9"], "target='a9' is not known"),
         (["validate", "--numerics", "ieee"], "numerics='ieee' is not known"),
         (["validate", "--undefined", "maybe"], "undefined='maybe' is not known"),
@@ -252,16 +257,51 @@ def test_check_finds_a_wrong_result_and_saves_it(inside: Inside, tmp_path: Path)
     assert status == 1
     assert "MISMATCH, 8 tiles, 1 elements of 1 tiles differ" in out
     assert "tile 3 dst(0, 0) [value]" in out
-    status, out, _ = inside("replay", "failures/trowmin_i16_trowmin_mine_tile3.npz")
-    assert status == 0
+    path = "failures/trowmin_i16_trowmin_mine_tile3.npz"
+    status, again, _ = inside("replay", path)  # the fault is in the dump, whatever our backends do
+    assert status == 1
+    assert "TROWMIN i16 trowmin_mine tile 3, the result stored from the dump: MISMATCH, 1 elements differ" in again
+    status, again, _ = inside("replay", path, "--backend", "cpu")
+    assert (status, "backend cpu: equal now" in again) == (0, True)
+    (snippet,) = re.findall(r"^import numpy.*tolist\(\)\)$", out, re.MULTILINE | re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", snippet], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout == "dst [[0, 0]]\n"
+
+
+def test_replay_of_a_dump_ignores_what_the_check_ignored(inside: Inside, tmp_path: Path) -> None:
+    with np.load(DUMPS / "tpartmin_i32.npz") as archive:
+        arrays = dict(archive)
+    rows, cols = arrays["dst_valid"][2] = arrays["src0_valid"][2] = arrays["src1_valid"][2] = (3, 4)
+    arrays["dst"][2, :rows, :cols] = np.minimum(arrays["src0"], arrays["src1"])[2, :rows, :cols]
+    arrays["dst"][2, 1, 1] ^= 1
+    arrays["dst"][2, rows:] = 77
+    np.savez(tmp_path / "tpartmin_mine.npz", **arrays)
+    status, out, _ = inside("check", "tpartmin_mine.npz", "--outside", "ignore", "--save", ".")
+    assert (status, "1 elements of 1 tiles differ" in out) == (1, True)
+    status, out, _ = inside("replay", "tpartmin_i32_tpartmin_mine_tile2.npz")
+    assert (status, "MISMATCH, 1 elements differ" in out) == (1, True)
+
+
+def test_a_bad_file_does_not_hide_the_verdicts_of_the_others(inside: Inside, tmp_path: Path) -> None:
+    good = DUMPS / "tpartmin_f32.npz"
+    (tmp_path / "tpartmin_bad.npz").write_text("hello")
+    arguments = ("check", "--numerics", "simulator", good, "tpartmin_bad.npz", "other.npz", good)
+    status, out, err = inside(*arguments)
+    assert (status, out.count(": equal, 8 tiles")) == (2, 2)
+    assert err.splitlines()[0] == "error: tpartmin_bad.npz: not an .npz file"
+    assert len(err.splitlines()) == 2
+    status, out, _ = inside(*arguments, "--json")
+    data = json.loads(out)
+    assert status == data["status"] == 2
+    assert [f["error"] is None for f in data["files"]] == [True, False, False, True]
+    assert data["files"][0]["equal"]
 
 
 def test_check_of_no_tiles_is_no_success(inside: Inside, tmp_path: Path) -> None:
     with np.load(DUMPS / "tpartmin_f32.npz") as archive:
         arrays = {name: array[:0] for name, array in archive.items()}
     np.savez(tmp_path / "tpartmin_none.npz", **arrays)
-    status, out, _ = inside("check", "tpartmin_none.npz")
-    assert (status, "NOTHING TO COMPARE" in out) == (1, True)
+    assert inside("check", "tpartmin_none.npz") == (2, "", "error: tpartmin_none.npz: no tiles to compare\n")
 
 
 # -- the rest -------------------------------------------------------------------------------------------
@@ -309,7 +349,7 @@ def test_list_shows_every_instruction_with_types_and_constraints(inside: Inside)
         for rule in (*record.type_rules, *record.region_rules):
             assert rule.text in out
     status, out, _ = inside("list", "tprelu", "--json")
-    (data,) = json.loads(out)
+    (data,) = json.loads(out)["instructions"]
     assert data["name"] == "TPRELU"
     assert set(data["element_types"]) == set(TARGETS)
 
@@ -335,7 +375,75 @@ def test_a_progress_bar_appears_on_a_terminal_only() -> None:
     assert "TPARTMIN i16" in shown
 
 
-def test_a_reader_that_goes_away_is_no_traceback() -> None:
-    with subprocess.Popen([*COMMAND, "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["list"],
+        ["list", "--json"],
+        ["info"],
+        ["--help"],
+        ["--version"],
+        ["check", "--numerics", "simulator", DUMPS / "tpartmin_f32.npz"],
+        ["check", "--numerics", "simulator", DUMPS / "tpartmin_f32.npz", "--json"],
+    ],
+    ids=lambda arguments: " ".join(map(str, arguments[:2])),
+)
+def test_output_that_cannot_be_written_is_one_line_and_status_2(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*COMMAND, *map(str, arguments)], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    lines = done.stderr.splitlines()
+    assert done.returncode == 2
+    assert lines[-1] == "error: [Errno 28] No space left on device"
+    assert "Traceback" not in done.stderr
+
+
+def test_the_status_of_an_error_that_cannot_be_written() -> None:
+    with Path("/dev/full").open("w") as full:
+        assert subprocess.run([*COMMAND, "check", "absent"], stderr=full, check=False).returncode == 2
+
+
+@pytest.mark.parametrize("command", ["list", "--help", "check"])
+def test_a_reader_that_goes_away_is_one_line_and_status_2(command: str) -> None:
+    more = ["--numerics", "simulator", str(DUMPS / "tpartmin_f32.npz")] if command == "check" else []
+    with subprocess.Popen([*COMMAND, command, *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
-        assert b"Traceback" not in process.stderr.read()
+        assert process.stderr.read() == b"error: the output was not read to its end\n"
+    assert process.returncode == 2
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8:strict"])
+@pytest.mark.parametrize("json", [[], ["--json"]])
+def test_a_file_name_that_is_no_text_is_escaped(tmp_path: Path, encoding: str, json: list[str]) -> None:
+    name = os.fsdecode(b"tpartmin_\xff.npz")
+    (tmp_path / name).write_bytes((DUMPS / "tpartmin_f32.npz").read_bytes())
+    done = subprocess.run(
+        [*COMMAND, "check", "--numerics", "simulator", name, *json],
+        capture_output=True,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+    )
+    assert done.returncode == 0
+    assert b"tpartmin_\\udcff.npz: TPARTMIN f32: equal" in (done.stderr if json else done.stdout)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError("disk on fire")])
+def test_no_memory_and_what_the_system_refuses_are_one_line(
+    inside: Inside, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def broken(options):
+        del options
+
+        def execute(call):
+            raise error
+
+        return execute
+
+    def raises(*_):
+        raise error
+
+    monkeypatch.setattr(run, "backend_execute", broken if isinstance(error, MemoryError) else raises)
+    status, out, err = inside("validate", "TROWMIN", "--dtype", "i8", "--tiles", 8)
+    assert (status, out, err) == (2, "", f"error: {str(error) or 'out of memory'}\n")

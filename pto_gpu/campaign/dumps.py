@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
@@ -26,9 +25,6 @@ from pto_gpu.isa.record import Instruction, Kind, Operand
 from pto_gpu.tilebuf import TileBuf
 from pto_gpu.types import ElementType, TileBufType, element_type_of, smallest_row_multiple
 
-#: What a dump says about elements of dst outside its valid region.
-OUTSIDE: Final = ("zero", "ignore")
-
 
 @dataclass(frozen=True)
 class Checked:
@@ -43,8 +39,8 @@ class Checked:
 
     @property
     def equal(self) -> bool:
-        """Whether there were tiles, and no bit of them differs."""
-        return self.batch > 0 and not self.comparison.elements
+        """Whether no bit differs."""
+        return not self.comparison.elements
 
 
 def instruction_of(path: Path) -> Instruction:
@@ -72,6 +68,9 @@ def check_dump(
     arrays = read_npz(path)
     try:
         tiles = _tiles(path, instruction, arrays, dtype)
+        batch = tiles[instruction.dsts[0].name].batch
+        if not batch:
+            raise FileError(f"{path}: no tiles to compare")
         seen = {o.name: tiles[o.name] for o in instruction.dsts}
         expected = {name: _zeros_like(t) for name, t in seen.items()}
         intrinsics.execute(instruction, {**tiles, **expected}, options.override(backend="numpy"))
@@ -84,9 +83,10 @@ def check_dump(
     failure = None
     if found.elements:
         first = int(found.tiles[0])
-        failure = SavedTile.of(instruction, options, tiles, expected, first, before=0, origin=path.stem)
+        failure = SavedTile.of(
+            instruction, options, tiles, expected, first, before=0, origin=path.stem, outside=outside
+        )
     types = {name: t.type for name, t in tiles.items()}
-    batch = next(iter(tiles.values())).batch
     return Checked(path, instruction, instruction.signature(types), batch, found, failure)
 
 

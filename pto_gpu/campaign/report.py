@@ -84,7 +84,7 @@ def checked_lines(checked: Checked) -> list[str]:
     """A dump and what differs in it."""
     found = checked.comparison
     what = f"{checked.instruction.name} {'/'.join(checked.dtypes)}"
-    verdict = "equal" if checked.equal else "MISMATCH" if checked.batch else "NOTHING TO COMPARE"
+    verdict = "equal" if checked.equal else "MISMATCH"
     counts = f", {found.elements} elements of {len(found.tiles)} tiles differ" if found.elements else ""
     first = f"{checked.path}: {what}: {verdict}, {checked.batch} tiles{counts}"
     return [first, *mismatch_lines(what, found.mismatches, found.elements)]
@@ -180,4 +180,5 @@ def checked_data(checked: Checked) -> dict[str, Any]:
         "mismatched_elements": checked.comparison.elements,
         "mismatched_tiles": len(checked.comparison.tiles),
         "mismatches": [mismatch_data(m) for m in checked.comparison.mismatches],
+        "error": None,
     }

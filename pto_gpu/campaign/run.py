@@ -97,7 +97,7 @@ def _wave(campaign: Campaign, execute: Execute, first: int, n: int) -> Wave:
     tested = {**seen, **drawn.sources}
     try:
         execute(Call(record, tested, *settings))
-    except BackendError:
+    except (BackendError, MemoryError):
         raise
     except Exception as error:
         return Wave(n, crash=Crash(first, first + n - 1, f"{type(error).__name__}: {error}"))
@@ -126,10 +126,17 @@ def _wave(campaign: Campaign, execute: Execute, first: int, n: int) -> Wave:
     )
 
 
-def replay(saved: SavedTile, backend: str | None = None) -> tuple[Comparison, str]:
-    """Run a saved failure on ``backend`` (default the one it failed on) and compare; also says which it was."""
-    options = saved.options.override(backend=backend_of(backend or saved.backend))
+def replay(saved: SavedTile, backend: str | None = None) -> tuple[Comparison, str | None]:
+    """Run a saved failure on ``backend`` (default the one it failed on) and compare; also says which it was.
+
+    A tile of a dump failed on no backend of ours: unless ``backend`` is named, the stored result is compared and the
+    second value is None.
+    """
     expected = saved.run_reference()
+    if saved.outside is not None and backend is None:
+        seen, everywhere = saved.seen_tiles(), saved.outside == "zero"
+        return compare(saved.instruction, seen, seen, expected, saved.tile, outside=everywhere), None
+    options = saved.options.override(backend=backend_of(saved.backend if backend is None else backend))
     call = saved.call()
     backend_execute(options)(call)
     return compare(saved.instruction, call.tiles, call.tiles, expected, saved.tile), options.backend
