@@ -23,7 +23,7 @@ def instructions() -> dict[str, Instruction]:
 
 def instruction(name: str) -> Instruction:
     """The instruction called ``name``, in any case; raises ConstraintError for an unknown one."""
-    found = instructions().get(name.upper())
+    found = instructions().get(name.upper()) if name.isascii() else None
     if found is None:
         raise ConstraintError(f"instruction {name!r} is not known: allowed {', '.join(instructions())}")
     return found
