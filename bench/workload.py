@@ -21,6 +21,11 @@ class Workload:
     tiles: dict[str, pto.TileBuf]
     nbytes: int
 
+    def full(self) -> Workload:
+        """The same tiles, valid everywhere."""
+        tiles = {name: tile.with_valid(tile.type.rows, tile.type.cols) for name, tile in self.tiles.items()}
+        return _workload(self.instruction, self.signature, tiles)
+
     @property
     def label(self) -> str:
         """Instruction and element types."""
@@ -69,7 +74,12 @@ def make(
         side = operand.name.partition("_")[0]
         valid_row, valid_col = counts[side if partial or operand.role is Role.DST else "dst"]
         tiles[operand.name] = _tile(rng, operand, instruction, ty, batch, valid_row, valid_col)
+    return _workload(instruction, signature, tiles)
+
+
+def _workload(instruction: Instruction, signature: tuple[str, ...], tiles: dict[str, pto.TileBuf]) -> Workload:
     sizes = {name: tile.type.element.itemsize for name, tile in tiles.items()}
+    batch = next(iter(tiles.values())).batch
     nbytes = instruction.bytes_moved({name: tile.region for name, tile in tiles.items()}, sizes, batch)
     return Workload(instruction, signature, tiles, nbytes)
 

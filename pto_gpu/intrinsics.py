@@ -53,6 +53,9 @@ class _Callable(ABC):
         self._optional = optional
         self.__signature__ = _signature(operands, optional)
 
+    def __repr__(self) -> str:
+        return f"<{self.__name__}{self.__signature__}>"
+
     def __reduce__(self) -> str:
         return self.__name__  # pickled by name, as a function is
 
