@@ -261,6 +261,8 @@ def test_check_finds_a_wrong_result_and_saves_it(inside: Inside, tmp_path: Path)
     status, again, _ = inside("replay", path)  # the fault is in the dump, whatever our backends do
     assert status == 1
     assert "TROWMIN i16 trowmin_mine tile 3, the result stored from the dump: MISMATCH, 1 elements differ" in again
+    status, _, err = inside("check", path)
+    assert (status, err) == (2, f"error: {path}: a saved failure: use pto-gpu replay\n")
     status, again, _ = inside("replay", path, "--backend", "cpu")
     assert (status, "backend cpu: equal now" in again) == (0, True)
     (snippet,) = re.findall(r"^import numpy.*tolist\(\)\)$", out, re.MULTILINE | re.DOTALL)

@@ -16,7 +16,7 @@ import numpy as np
 from pto_gpu import intrinsics
 from pto_gpu.campaign.compare import Comparison, compare
 from pto_gpu.campaign.npz import read_npz
-from pto_gpu.campaign.saved import SavedTile
+from pto_gpu.campaign.saved import METADATA, SavedTile
 from pto_gpu.defaults import Options
 from pto_gpu.errors import ConstraintError, FileError, PtoError
 from pto_gpu.interop import NumPyArray
@@ -66,6 +66,8 @@ def check_dump(
     Raises FileError for a file that cannot be used, and what the instruction raises for operands that it refuses.
     """
     arrays = read_npz(path)
+    if METADATA in arrays:
+        raise FileError(f"{path}: a saved failure: use pto-gpu replay")
     try:
         tiles = _tiles(path, instruction, arrays, dtype)
         batch = tiles[instruction.dsts[0].name].batch
