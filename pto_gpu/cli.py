@@ -273,7 +273,12 @@ def check(
     outside: Annotated[
         str, typer.Option(help="dst outside its valid region: zero (compared with 0) or ignore.")
     ] = "zero",
-    dtype: Annotated[str | None, typer.Option(help="Element type of values stored as bare bits: bf16.")] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            help="Element type of values stored as bare bits; default bf16 for uint16 if the file name says bf16."
+        ),
+    ] = None,
     save: Save = Path("failures"),
     json: Json = False,
 ) -> int:
