@@ -341,8 +341,8 @@ def replay(
     out = report.printer(to_stderr=json)
     what = f"{tile.instruction.name} {'/'.join(tile.instruction.signature(tile.types))}"
     where = "the result stored from the dump" if name is None else f"backend {name}"
-    verdict = f"MISMATCH, {comparison.elements} elements differ" if comparison.elements else "equal now"
-    lines = report.mismatch_lines(what, comparison.mismatches, comparison.elements)
+    verdict = f"MISMATCH, {report.differ_text(comparison.elements)}" if comparison.elements else "equal now"
+    lines = report.mismatch_lines(what, comparison.mismatches, comparison.elements, comparison.categories)
     out.print("\n".join([f"{what} {tile.origin} tile {tile.tile}, {where}: {verdict}", *lines]))
     status = MISMATCH if comparison.elements else EQUAL
     if json:

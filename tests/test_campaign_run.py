@@ -62,7 +62,10 @@ def test_a_mismatch_says_operands_seen_and_expected() -> None:
     drawn = draw(result.campaign, 7, 1)
     for given in mismatch.inputs:
         assert value_of(given.bits[0], "i32") == drawn.sources[given.name].data[0, 0, 0]
-    (line,) = report.mismatch_lines("TPARTMIN i32", result.mismatches, 1)
+    kinds, regions, line = report.mismatch_lines("TPARTMIN i32", result.mismatches, 1, result.categories)
+    assert kinds == f"  by category: {mismatch.category} 1"
+    sizes = {name: "x".join(map(str, size)) for name, size in mismatch.valid_regions.items()}
+    assert regions == f"  tile 7, valid regions: dst {sizes['dst']}, src0 {sizes['src0']}, src1 {sizes['src1']}"
     assert "tile 7 dst(0, 0)" in line
     assert "seen 0x0000004d (77), expected 0x" in line
 
@@ -134,6 +137,7 @@ def test_waves_in_flight_are_bounded() -> None:
         ({"target": "a6"}, "target='a6' is not known"),
         ({"numerics": "ieee"}, "numerics='ieee' is not known"),
         ({"backend": "gpu"}, "backend='gpu' is not known"),
+        ({"backend": "numpy"}, "backend='numpy' is the reference, .* allowed auto, cpu, triton"),
     ],
 )
 def test_a_campaign_that_cannot_run_is_refused(changes: dict[str, Any], message: str) -> None:
@@ -241,7 +245,7 @@ def test_what_was_not_compared_is_not_covered() -> None:
     none = run_campaign(Campaign("TROWMIN", ("f32",), tiles=50), execute)
     assert covered(none) == "not covered: TROWMIN f32 16x16, tiles 0 to 49 (the backend failed)"
     text = covered(some, none)
-    assert text.startswith("covered TPARTMIN: 1 combinations of element types, 1024 tiles in ")
+    assert text.startswith("covered TPARTMIN: 1 combination of element types, 1024 tiles in ")
     assert "\nnot covered: TPARTMIN f32 16x16, tiles 1024 to 2999 (the backend failed)\n" in text
     assert text.endswith("\n" + covered(none))
 

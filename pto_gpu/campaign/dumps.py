@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from pto_gpu import intrinsics
-from pto_gpu.campaign.compare import Comparison, compare
+from pto_gpu.campaign.compare import OUTSIDE, Comparison, compare
 from pto_gpu.campaign.npz import read_npz
 from pto_gpu.campaign.saved import METADATA, SavedTile
 from pto_gpu.defaults import Options
@@ -31,7 +31,7 @@ from pto_gpu.types import ELEMENT_TYPES, ElementType, TileBufType, element_type_
 
 @dataclass(frozen=True)
 class Checked:
-    """A dump compared with the reference."""
+    """A dump compared with the reference. ``only_outside``: elements differ, all outside the valid region."""
 
     path: Path
     instruction: Instruction
@@ -39,6 +39,7 @@ class Checked:
     batch: int
     comparison: Comparison
     first_failure: SavedTile | None
+    only_outside: bool
 
     @property
     def equal(self) -> bool:
@@ -89,14 +90,17 @@ def check_dump(
         raise type(error)(f"{path}: {error}") from None
     sources = {o.name: tiles[o.name] for o in instruction.sources}
     found = compare(instruction, sources, seen, expected, outside=outside == "zero")
-    failure = None
+    failure, only_outside = None, False
     if found.elements:
+        only_outside = set(found.categories) == {OUTSIDE} and not (
+            compare(instruction, sources, seen, expected, outside=False).elements
+        )
         first = int(found.tiles[0])
         failure = SavedTile.of(
             instruction, options, tiles, expected, first, before=0, origin=path.stem, outside=outside
         )
     types = {name: t.type for name, t in tiles.items()}
-    return Checked(path, instruction, instruction.signature(types), batch, found, failure)
+    return Checked(path, instruction, instruction.signature(types), batch, found, failure, only_outside)
 
 
 def _zeros_like(tiles: TileBuf) -> TileBuf:
