@@ -132,7 +132,9 @@ def validate(
     target: Target = "a5",
     numerics: NumericsName = "isa",
     undefined: Undefined = "error",
-    backend: Annotated[str, typer.Option(help=f"Under test: {_either(BACKENDS)}.")] = "auto",
+    backend: Annotated[
+        str, typer.Option(help=f"Under test: {_either(b for b in BACKENDS if b != 'numpy')}; numpy is the reference.")
+    ] = "auto",
     workers: Annotated[int | None, typer.Option(help="Threads; default every core.")] = None,
     save: Save = Path("failures"),
     json: Json = False,
@@ -273,7 +275,12 @@ def check(
     outside: Annotated[
         str, typer.Option(help="dst outside its valid region: zero (compared with 0) or ignore.")
     ] = "zero",
-    dtype: Annotated[str | None, typer.Option(help="Element type of values stored as bare bits: bf16.")] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            help="Element type of values stored as bare bits; default bf16 for uint16 if the file name says bf16."
+        ),
+    ] = None,
     save: Save = Path("failures"),
     json: Json = False,
 ) -> int:
@@ -334,8 +341,8 @@ def replay(
     out = report.printer(to_stderr=json)
     what = f"{tile.instruction.name} {'/'.join(tile.instruction.signature(tile.types))}"
     where = "the result stored from the dump" if name is None else f"backend {name}"
-    verdict = f"MISMATCH, {comparison.elements} elements differ" if comparison.elements else "equal now"
-    lines = report.mismatch_lines(what, comparison.mismatches, comparison.elements)
+    verdict = f"MISMATCH, {report.differ_text(comparison.elements)}" if comparison.elements else "equal now"
+    lines = report.mismatch_lines(what, comparison.mismatches, comparison.elements, comparison.categories)
     out.print("\n".join([f"{what} {tile.origin} tile {tile.tile}, {where}: {verdict}", *lines]))
     status = MISMATCH if comparison.elements else EQUAL
     if json:

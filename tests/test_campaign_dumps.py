@@ -80,7 +80,7 @@ def test_one_tile_without_a_batch_axis(tmp_path: Path) -> None:
 def test_a_row_reduction_needs_the_region_of_its_source(tmp_path: Path) -> None:
     arrays = arrays_of("trowmin_f32")
     assert check(tmp_path, "TROWMIN", arrays).equal
-    with pytest.raises(pto.FileError, match=r"no valid region of src: allowed src_valid$"):
+    with pytest.raises(pto.FileError, match=r"missing array src_valid, int32 \[8, 2\]: "):
         check(tmp_path, "TROWMIN", without(arrays, "src_valid"))
 
 
@@ -104,6 +104,31 @@ def test_bf16_needs_its_type_named_when_stored_as_bits(tmp_path: Path, stored: s
             check(tmp_path, "TPARTMIN", arrays)
 
 
+@pytest.mark.parametrize("name", ["tpartmin_bf16.npz", "TPARTMIN_16x16-BF16.npz"])
+def test_a_file_named_after_bf16_holds_bf16_bits(tmp_path: Path, name: str) -> None:
+    x = np.full((1, 16, 16), 0x8000, np.uint16)  # -0.0, or a large integer
+    y = np.full((1, 16, 16), 0x7FC0, np.uint16)  # NaN
+    path = tmp_path / name
+    np.savez(path, src0=x, src1=y, dst=y, dst_valid=np.array([16, 16]))
+    checked = check_dump(path, instruction("TPARTMIN"), current_options())
+    assert (checked.dtypes, checked.equal) == (("bf16",), True)
+    assert check_dump(path, instruction("TPARTMIN"), SIMULATOR, dtype=ELEMENT_TYPES["u16"]).dtypes == ("u16",)
+    np.savez(path, src0=x.view("i2"), src1=y.view("i2"), dst=x.view("i2"), dst_valid=np.array([16, 16]))
+    assert check_dump(path, instruction("TPARTMIN"), SIMULATOR).dtypes == ("i16",)  # no bits but numbers
+
+
+@pytest.mark.parametrize("shape", [(8, 32), (32,), (2, 2, 8, 1)])
+def test_the_shape_of_a_reduced_row_is_explained(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    arrays = {**arrays_of("trowmin_f32"), "dst": np.zeros(shape, np.float32)}
+    with pytest.raises(pto.FileError, match=r"dst has shape \[.*allowed .*\[batch, rows, 1\]"):
+        check(tmp_path, "TROWMIN", arrays)
+
+
+def test_scratch_of_a_dump_is_not_read(tmp_path: Path) -> None:
+    arrays = {**arrays_of("trowmin_f32"), "tmp": np.zeros(3), "tmp_valid": np.zeros(3)}
+    assert check(tmp_path, "TROWMIN", arrays).equal
+
+
 def full(n):
     return np.full((8, 2), n, np.int32)
 
@@ -116,11 +141,14 @@ def without(arrays, name):
     ("change", "message"),
     [
         (lambda a: without(a, "src1"), "TPARTMIN needs arrays dst, src0, src1: missing src1"),
-        (lambda a: without(a, "dst_valid"), "no valid region of dst"),
+        (lambda a: without(a, "dst_valid"), r"missing array dst_valid, int32 \[8, 2\]: valid rows and columns of dst"),
+        (lambda a: {**a, "scr0_valid": a["src0_valid"], "x": a["dst"]}, "no array 'scr0_valid', 'x': allowed dst, src"),
         (lambda a: {**a, "src0": a["src0"].astype(np.int64)}, "src0 has dtype int64: no element type"),
         (lambda a: {**a, "src0": a["src0"].astype(">f4")}, "src0 has dtype >f4"),
         (lambda a: {**a, "src0": a["src0"].reshape(-1)}, "src0 has shape"),
-        (lambda a: {**a, "src0": a["src0"][:7]}, "batch of 7|integers \\[7, 2\\]"),
+        (lambda a: {**a, "src0": a["src0"][:7]}, r"src0 has 7 tiles, dst has 8$"),
+        (lambda a: {**a, "src1": a["src1"][:1]}, "src1 has 1 tile, dst has 8$"),
+        (lambda a: {**a, "dst": a["dst"][0]}, r"dst has shape \[32, 32\], src0 has \[8, 32, 32\]: allowed \[batch"),
         (lambda a: {**a, "src0": a["src0"].astype(np.float16)}, "has element type"),
         (lambda a: {**a, "src0": a["src0"][:, :, :5], "src0_valid": full(5)}, "32 bytes"),
         (lambda a: {**a, "src0": a["src0"][:, :, :0]}, "src0 has shape"),
@@ -159,8 +187,11 @@ def test_files_that_are_no_npz(tmp_path: Path) -> None:
         check_dump(tmp_path / "tpartmin.npy", instruction("TPARTMIN"), SIMULATOR)
     with pytest.raises(pto.FileError, match="cannot be read"):
         check_dump(tmp_path, instruction("TPARTMIN"), SIMULATOR)
+    (tmp_path / "result_17.npz").write_bytes(whole)
     with pytest.raises(pto.FileError, match="does not start with an instruction"):
-        instruction_of(Path("result_17.npz"))
+        instruction_of(tmp_path / "result_17.npz")
+    with pytest.raises(pto.FileError, match="no such file"):
+        instruction_of(tmp_path / "result_18.npz")
 
 
 def npz_with_header(path, text, compression=zipfile.ZIP_STORED, version=1):

@@ -62,7 +62,10 @@ def test_a_mismatch_says_operands_seen_and_expected() -> None:
     drawn = draw(result.campaign, 7, 1)
     for given in mismatch.inputs:
         assert value_of(given.bits[0], "i32") == drawn.sources[given.name].data[0, 0, 0]
-    (line,) = report.mismatch_lines("TPARTMIN i32", result.mismatches, 1)
+    kinds, regions, line = report.mismatch_lines("TPARTMIN i32", result.mismatches, 1, result.categories)
+    assert kinds == f"  by category: {mismatch.category} 1"
+    sizes = {name: "x".join(map(str, size)) for name, size in mismatch.valid_regions.items()}
+    assert regions == f"  tile 7, valid regions: dst {sizes['dst']}, src0 {sizes['src0']}, src1 {sizes['src1']}"
     assert "tile 7 dst(0, 0)" in line
     assert "seen 0x0000004d (77), expected 0x" in line
 
@@ -134,6 +137,7 @@ def test_waves_in_flight_are_bounded() -> None:
         ({"target": "a6"}, "target='a6' is not known"),
         ({"numerics": "ieee"}, "numerics='ieee' is not known"),
         ({"backend": "gpu"}, "backend='gpu' is not known"),
+        ({"backend": "numpy"}, "backend='numpy' is the reference, .* allowed auto, cpu, triton"),
     ],
 )
 def test_a_campaign_that_cannot_run_is_refused(changes: dict[str, Any], message: str) -> None:
@@ -176,7 +180,7 @@ def test_a_saved_failure_is_read_back_and_replayed(tmp_path: Path, op: str, dtyp
         if padded == (tile >= 1024):
             dst.data.view(f"u{dst.data.itemsize}")[tile - first, 0, 0] ^= 1
 
-    result = run_campaign(Campaign(op, dtypes, tiles=2048, backend="numpy"), execute)
+    result = run_campaign(Campaign(op, dtypes, tiles=2048), execute)
     assert result.first_failure.tile == tile
     path = saved.save(result.first_failure, tmp_path / "failures")
     again = saved.load(path)
@@ -188,14 +192,14 @@ def test_a_saved_failure_is_read_back_and_replayed(tmp_path: Path, op: str, dtyp
         else:
             assert a == b
     comparison, backend = run.replay(again)
-    assert (comparison.elements, backend) == (0, "numpy")  # the backend itself is right
+    assert (comparison.elements, backend) == (0, "cpu")  # the backend itself is right
     expected = again.run_reference()
     for name, array in again.expected.items():
         assert expected[name].data[0].view(array.dtype).tolist() == array.tolist()
 
 
 def test_the_printed_python_runs_and_agrees(tmp_path: Path) -> None:
-    result = run_campaign(Campaign("TROWMIN", ("f32",), tiles=2048, backend="numpy"), wrong_at(9, 0, 0))
+    result = run_campaign(Campaign("TROWMIN", ("f32",), tiles=2048), wrong_at(9, 0, 0))
     path = saved.save(result.first_failure, tmp_path)
     lines = report.reproducer_lines(result.first_failure, path)
     assert lines[0].endswith(f"pto-gpu replay {path}")
@@ -241,7 +245,7 @@ def test_what_was_not_compared_is_not_covered() -> None:
     none = run_campaign(Campaign("TROWMIN", ("f32",), tiles=50), execute)
     assert covered(none) == "not covered: TROWMIN f32 16x16, tiles 0 to 49 (the backend failed)"
     text = covered(some, none)
-    assert text.startswith("covered TPARTMIN: 1 combinations of element types, 1024 tiles in ")
+    assert text.startswith("covered TPARTMIN: 1 combination of element types, 1024 tiles in ")
     assert "\nnot covered: TPARTMIN f32 16x16, tiles 1024 to 2999 (the backend failed)\n" in text
     assert text.endswith("\n" + covered(none))
 

@@ -42,7 +42,10 @@ class Input:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """One element of dst that is not what the reference says; ``seen`` and ``expected`` are bits."""
+    """One element of dst that is not what the reference says; ``seen`` and ``expected`` are bits.
+
+    ``valid_regions``: rows and columns of each operand, destinations first.
+    """
 
     tile: int
     operand: str
@@ -53,6 +56,7 @@ class Mismatch:
     seen: int
     expected: int
     inputs: tuple[Input, ...]
+    valid_regions: Mapping[str, tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -140,12 +144,14 @@ def _mismatch(
     first_tile: int,
 ) -> Mismatch:
     tile, row, col = place
-    rows, cols = seen[operand.name].region.of_tile(tile)
+    regions = {o.name: seen[o.name].region.of_tile(tile) for o in instruction.dsts}
+    regions.update({o.name: sources[o.name].region.of_tile(tile) for o in instruction.sources})
+    rows, cols = regions[operand.name]
     inputs = tuple(_input(instruction, o, sources[o.name], place) for o in instruction.sources)
     got, want = (int(bits(x[operand.name].data)[place]) for x in (seen, expected))
     dtype = seen[operand.name].type.dtype
     category = OUTSIDE if row >= rows or col >= cols else _category(instruction, operand, dtype, inputs, got, want)
-    return Mismatch(first_tile + tile, operand.name, dtype, row, col, category, got, want, inputs)
+    return Mismatch(first_tile + tile, operand.name, dtype, row, col, category, got, want, inputs, regions)
 
 
 def _input(instruction: Instruction, operand: Operand, tiles: TileBuf, place: tuple[int, int, int]) -> Input:

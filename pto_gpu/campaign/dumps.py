@@ -3,10 +3,13 @@
 Arrays: every source and dst under its operand name, ``[batch, rows, cols]`` or ``[rows, cols]``, and valid regions
 ``<operand>_valid`` (``src0_valid`` serves ``src0_val`` and ``src0_idx``), integers ``[batch, 2]`` or ``[2]``: rows,
 columns. A source without one has dst's, except that of a row reduction, whose dst has one column: it needs its own.
+No other arrays but ``tmp``, which is not read: a misspelt region would otherwise be taken for an absent one.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,21 +17,21 @@ from pathlib import Path
 import numpy as np
 
 from pto_gpu import intrinsics
-from pto_gpu.campaign.compare import Comparison, compare
+from pto_gpu.campaign.compare import OUTSIDE, Comparison, compare
 from pto_gpu.campaign.npz import read_npz
-from pto_gpu.campaign.saved import SavedTile
+from pto_gpu.campaign.saved import METADATA, SavedTile
 from pto_gpu.defaults import Options
 from pto_gpu.errors import ConstraintError, FileError, PtoError
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa import instructions
-from pto_gpu.isa.record import Instruction, Kind, Operand
+from pto_gpu.isa.record import Family, Instruction, Kind, Operand, Role
 from pto_gpu.tilebuf import TileBuf
-from pto_gpu.types import ElementType, TileBufType, element_type_of, smallest_row_multiple
+from pto_gpu.types import ELEMENT_TYPES, ElementType, TileBufType, element_type_of, smallest_row_multiple
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A dump compared with the reference."""
+    """A dump compared with the reference. ``only_outside``: elements differ, all outside the valid region."""
 
     path: Path
     instruction: Instruction
@@ -36,6 +39,7 @@ class Checked:
     batch: int
     comparison: Comparison
     first_failure: SavedTile | None
+    only_outside: bool
 
     @property
     def equal(self) -> bool:
@@ -48,6 +52,8 @@ def instruction_of(path: Path) -> Instruction:
     word = path.name.lower().split("_")[0].removesuffix(".npz").upper()
     found = instructions().get(word)
     if found is None:
+        if not os.path.exists(path):  # Path.exists raises for a long name
+            raise FileError(f"{path}: no such file")
         raise FileError(
             f"{path}: the name does not start with an instruction: name it first, as in `pto-gpu check TPARTMIN FILE` "
             f"(allowed {', '.join(instructions())})"
@@ -61,12 +67,16 @@ def check_dump(
     """Compare the results in ``path`` with the reference under ``options``.
 
     ``outside``: ``"zero"`` if dst was zero before the run and all of it is to be compared, ``"ignore"`` to
-    compare valid regions only. ``dtype``: the element type of values that a file holds as bare bits (bf16).
+    compare valid regions only. ``dtype``: the element type of values that a file holds as bare bits; default bf16
+    for 16-bit arrays of a file with the word bf16 in its name.
 
     Raises FileError for a file that cannot be used, and what the instruction raises for operands that it refuses.
     """
     arrays = read_npz(path)
+    if METADATA in arrays:
+        raise FileError(f"{path}: a saved failure: use pto-gpu replay")
     try:
+        _check_arrays(path, instruction, arrays)
         tiles = _tiles(path, instruction, arrays, dtype)
         batch = tiles[instruction.dsts[0].name].batch
         if not batch:
@@ -80,29 +90,68 @@ def check_dump(
         raise type(error)(f"{path}: {error}") from None
     sources = {o.name: tiles[o.name] for o in instruction.sources}
     found = compare(instruction, sources, seen, expected, outside=outside == "zero")
-    failure = None
+    failure, only_outside = None, False
     if found.elements:
+        only_outside = set(found.categories) == {OUTSIDE} and not (
+            compare(instruction, sources, seen, expected, outside=False).elements
+        )
         first = int(found.tiles[0])
         failure = SavedTile.of(
             instruction, options, tiles, expected, first, before=0, origin=path.stem, outside=outside
         )
     types = {name: t.type for name, t in tiles.items()}
-    return Checked(path, instruction, instruction.signature(types), batch, found, failure)
+    return Checked(path, instruction, instruction.signature(types), batch, found, failure, only_outside)
 
 
 def _zeros_like(tiles: TileBuf) -> TileBuf:
     return TileBuf.zeros(tiles.type, tiles.batch, "cpu", *tiles.region)
 
 
-def _tiles(
-    path: Path, instruction: Instruction, arrays: Mapping[str, NumPyArray], dtype: ElementType | None
-) -> dict[str, TileBuf]:
+def _check_arrays(path: Path, instruction: Instruction, arrays: Mapping[str, NumPyArray]) -> None:
+    """Refuse a file with too few or too many arrays, and arrays that cannot hold the same number of tiles."""
     operands = (*instruction.dsts, *instruction.sources)
+    known = (*operands, *(o for o in instruction.operands if o.role is Role.TMP))
+    allowed = list(dict.fromkeys([*(o.name for o in known), *(name for o in known for name in _own_regions(o))]))
+    unknown = [repr(name) for name in arrays if name not in allowed]
+    if unknown:
+        raise FileError(f"{path}: {instruction.name} has no array {', '.join(unknown)}: allowed {', '.join(allowed)}")
     missing = [o.name for o in operands if o.name not in arrays]
     if missing:
         needed = ", ".join(o.name for o in operands)
         raise FileError(f"{path}: {instruction.name} needs arrays {needed}: missing {', '.join(missing)}")
-    return {o.name: _tile(path, instruction, o, arrays, dtype) for o in operands}
+    first = operands[0].name
+    like = arrays[first].shape
+    for operand in operands:
+        shape = arrays[operand.name].shape
+        wanted = "rows, 1" if instruction.family is Family.ROW_REDUCE and operand.role is Role.DST else "rows, cols"
+        if len(shape) not in (2, 3) or 0 in shape[-2:]:
+            raise FileError(
+                f"{path}: {operand.name} has shape {list(shape)}: allowed [batch, {wanted}], or [{wanted}] for one tile"
+            )
+        if len(shape) != len(like):
+            reduced = f", {first} [batch, rows, 1]" if instruction.family is Family.ROW_REDUCE else ""
+            raise FileError(
+                f"{path}: {first} has shape {list(like)}, {operand.name} has {list(shape)}: "
+                f"allowed [batch, rows, cols]{reduced}, or all of them without batch"
+            )
+        if len(shape) == 3 and shape[0] != like[0]:
+            raise FileError(f"{path}: {operand.name} has {_count(shape[0])}, {first} has {like[0]}")
+
+
+def _count(tiles: int) -> str:
+    return "1 tile" if tiles == 1 else f"{tiles} tiles"
+
+
+def _own_regions(operand: Operand) -> list[str]:
+    """The arrays that may hold the valid region of an operand: ``src0_val_valid``, ``src0_valid``."""
+    names = (operand.name, operand.name.removesuffix("_val").removesuffix("_idx"))
+    return list(dict.fromkeys(f"{name}_valid" for name in names))
+
+
+def _tiles(
+    path: Path, instruction: Instruction, arrays: Mapping[str, NumPyArray], dtype: ElementType | None
+) -> dict[str, TileBuf]:
+    return {o.name: _tile(path, instruction, o, arrays, dtype) for o in (*instruction.dsts, *instruction.sources)}
 
 
 def _tile(
@@ -115,10 +164,6 @@ def _tile(
     x = arrays[operand.name]
     if x.ndim == 2:
         x = x[None]
-    if x.ndim != 3 or 0 in x.shape[1:]:
-        raise FileError(
-            f"{path}: {operand.name} has shape {list(x.shape)}: allowed [batch, rows, cols] or [rows, cols]"
-        )
     x = _as_elements(path, operand, x, dtype)
     element = element_type_of(x.dtype)
     if element is None:
@@ -138,9 +183,16 @@ def _tile(
 
 
 def _as_elements(path: Path, operand: Operand, x: NumPyArray, dtype: ElementType | None) -> NumPyArray:
-    if dtype is None or operand.kind is not Kind.VALUE or x.dtype == dtype.numpy:
+    if operand.kind is not Kind.VALUE:
+        return x
+    named = dtype
+    if named is None and "bf16" in re.split(r"[^a-z0-9]", path.stem.lower()):
+        dtype = ELEMENT_TYPES["bf16"]
+    if dtype is None or x.dtype == dtype.numpy:
         return x
     if x.dtype not in (dtype.bits_dtype, np.dtype(f"V{dtype.itemsize}")):
+        if named is None:
+            return x
         raise FileError(f"{path}: {operand.name} has dtype {x.dtype}: these are no bits of {dtype}")
     return np.ascontiguousarray(x).view(dtype.numpy)
 
@@ -150,12 +202,11 @@ def _valid(
 ) -> NumPyArray:
     """Valid rows and columns int[batch, 2]: the operand's own, or dst's where a source may have dst's."""
     from_dst = [instruction.dsts[0]] if instruction.valid_pattern != "rows" else []
-    names = [
-        f"{n}_valid" for o in (operand, *from_dst) for n in (o.name, o.name.removesuffix("_val").removesuffix("_idx"))
-    ]
+    names = [name for o in (operand, *from_dst) for name in _own_regions(o)]
     name = next((n for n in names if n in arrays), None)
     if name is None:
-        raise FileError(f"{path}: no valid region of {operand.name}: allowed {' or '.join(dict.fromkeys(names))}")
+        either = " or ".join(dict.fromkeys(names))
+        raise FileError(f"{path}: missing array {either}, int32 [{batch}, 2]: valid rows and columns of {operand.name}")
     valid = arrays[name]
     if valid.shape == (2,):
         valid = np.broadcast_to(valid, (batch, 2))

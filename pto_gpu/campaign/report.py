@@ -19,6 +19,7 @@ from pto_gpu.types import ELEMENT_TYPES
 
 #: Elements of a row that a mismatch shows.
 _ROW_SHOWN = 8
+_WIDTH = 100
 
 
 def printer(*, to_stderr: bool) -> Console:
@@ -32,11 +33,48 @@ def element_text(pattern: int, dtype: str) -> str:
     return f"0x{pattern:0{digits}x} ({value_of(pattern, dtype)!r})"
 
 
-def mismatch_lines(what: str, mismatches: Sequence[Mismatch], total: int) -> list[str]:
-    """One line for each mismatch, ``what`` naming instruction and types."""
-    lines = [_mismatch_line(what, m) for m in mismatches]
+def counted(number: int, what: str) -> str:
+    """``1 tile``, ``2 tiles``."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def differ_text(elements: int, tiles: int | None = None) -> str:
+    """``3 elements of 1 tile differ``."""
+    of = f" of {counted(tiles, 'tile')}" if tiles is not None else ""
+    return f"{counted(elements, 'element')}{of} {'differs' if elements == 1 else 'differ'}"
+
+
+def mismatch_lines(what: str, mismatches: Sequence[Mismatch], total: int, categories: Mapping[str, int]) -> list[str]:
+    """How many of each category, then one line for each mismatch, ``what`` naming instruction and types."""
+    if not total:
+        return []
+    sampled = sum(categories.values())
+    of = "" if sampled == total else f" (of {sampled} elements looked at)"
+    counts = sorted(categories.items(), key=lambda item: -item[1])
+    lines = _wrapped(f"  by category{of}: ", [f"{kind} {n}" for kind, n in counts])
+    tile = None
+    for m in mismatches:
+        if m.tile != tile:
+            regions = ", ".join(f"{name} {rows}x{cols}" for name, (rows, cols) in m.valid_regions.items())
+            lines.append(f"  tile {m.tile}, valid regions: {regions}")
+            tile = m.tile
+        lines.append(_mismatch_line(what, m))
     if total > len(mismatches):
-        lines.append(f"  ... {total - len(mismatches)} more elements differ (at most {SHOWN} are shown)")
+        more = counted(total - len(mismatches), "more element")
+        lines.append(f"  ... {more} (at most {SHOWN} are shown)")
+    return lines
+
+
+def _wrapped(head: str, items: Iterable[str]) -> list[str]:
+    """``head`` and the items, on lines of at most _WIDTH characters where no item is longer."""
+    lines = [head]
+    for place, item in enumerate(items):
+        text = item if not place else f", {item}"
+        if place and len(lines[-1]) + len(text) >= _WIDTH:
+            lines[-1] += ","
+            lines.append("    ")
+            text = item
+        lines[-1] += text
     return lines
 
 
@@ -61,14 +99,13 @@ def reproducer_lines(tile: SavedTile, path: Path) -> list[str]:
 
 def result_line(result: Result) -> str:
     """One line for a campaign."""
-    rate = f"{result.tiles} tiles, {result.seconds:.1f} s, {rate_text(result.tiles, result.seconds)}"
+    rate = f"{counted(result.tiles, 'tile')}, {result.seconds:.1f} s, {rate_text(result.tiles, result.seconds)}"
     if result.crash:
         crash = result.crash
         return f"{result.campaign.label}: FAILED on tiles {crash.first} to {crash.last}: {crash.error}"
     if result.mismatched_elements:
-        counts = f"{result.mismatched_elements} elements of {result.mismatched_tiles} tiles differ"
-        kinds = ", ".join(f"{kind} {n}" for kind, n in result.categories.most_common())
-        return f"{result.campaign.label}: MISMATCH, {counts} (in a sample: {kinds}), {rate}"
+        counts = differ_text(result.mismatched_elements, result.mismatched_tiles)
+        return f"{result.campaign.label}: MISMATCH, {counts}, {rate}"
     return f"{result.campaign.label}: {'interrupted, ' if result.interrupted else ''}equal, {rate}"
 
 
@@ -76,7 +113,7 @@ def result_lines(result: Result) -> list[str]:
     """A campaign and what differs in it."""
     return [
         result_line(result),
-        *mismatch_lines(result.campaign.label, result.mismatches, result.mismatched_elements),
+        *mismatch_lines(result.campaign.label, result.mismatches, result.mismatched_elements, result.categories),
     ]
 
 
@@ -85,9 +122,11 @@ def checked_lines(checked: Checked) -> list[str]:
     found = checked.comparison
     what = f"{checked.instruction.name} {'/'.join(checked.dtypes)}"
     verdict = "equal" if checked.equal else "MISMATCH"
-    counts = f", {found.elements} elements of {len(found.tiles)} tiles differ" if found.elements else ""
-    first = f"{checked.path}: {what}: {verdict}, {checked.batch} tiles{counts}"
-    return [first, *mismatch_lines(what, found.mismatches, found.elements)]
+    counts = f", {differ_text(found.elements, len(found.tiles))}" if found.elements else ""
+    lines = [f"{checked.path}: {what}: {verdict}, {counted(checked.batch, 'tile')}{counts}"]
+    if checked.only_outside:
+        lines.append("  every one is outside the valid region: `--outside ignore` leaves them out")
+    return lines + mismatch_lines(what, found.mismatches, found.elements, found.categories)
 
 
 def rate_text(tiles: int, seconds: float) -> str:
@@ -111,20 +150,30 @@ def _covered_lines(results: Sequence[Result], seconds: float) -> list[str]:
     rules = first.campaign.options.numerics
     names = dict.fromkeys(r.campaign.record.name for r in results)
     return [
-        f"covered {', '.join(names)}: {len(results)} combinations of element types, {tiles} tiles in {seconds:.1f} s "
-        f"({rate_text(tiles, seconds)}), every byte of dst compared",
-        f"  target {first.campaign.target}, numerics {rules.label} (nan={rules.nan}, tie={rules.tie}, "
-        f"zero={rules.zero}), backend {first.backend}, seed {first.campaign.seed}",
-        "  value operands (tiles, or rows, drawn by each profile): " + _counts(r.operand_kinds for r in results),
-        "  valid regions (tiles): " + _counts(r.valid_kinds for r in results),
+        f"covered {', '.join(names)}: {counted(len(results), 'combination')} of element types, "
+        f"{counted(tiles, 'tile')} in {seconds:.1f} s",
+        f"  {rate_text(tiles, seconds)}, every byte of dst compared",
+        *_wrapped(
+            "  ",
+            [
+                f"target {first.campaign.target}",
+                f"numerics {rules.label} (nan={rules.nan}, tie={rules.tie}, zero={rules.zero})",
+                f"backend {first.backend}",
+                f"seed {first.campaign.seed}",
+            ],
+        ),
+        *_wrapped(
+            "  value operands (tiles, or rows, drawn by each profile): ", _counts(r.operand_kinds for r in results)
+        ),
+        *_wrapped("  valid regions (tiles): ", _counts(r.valid_kinds for r in results)),
     ]
 
 
-def _counts(found: Iterable[Mapping[str, int]]) -> str:
+def _counts(found: Iterable[Mapping[str, int]]) -> list[str]:
     total: Counter[str] = Counter()
     for counts in found:
         total.update(counts)
-    return ", ".join(f"{kind} {n}" for kind, n in total.items() if n)
+    return [f"{kind} {n}" for kind, n in total.items() if n]
 
 
 # -- as data ----------------------------------------------------------------------------------------------
@@ -179,6 +228,8 @@ def checked_data(checked: Checked) -> dict[str, Any]:
         "equal": checked.equal,
         "mismatched_elements": checked.comparison.elements,
         "mismatched_tiles": len(checked.comparison.tiles),
+        "mismatch_categories_sampled": dict(checked.comparison.categories),
+        "only_outside_valid_region": checked.only_outside,
         "mismatches": [mismatch_data(m) for m in checked.comparison.mismatches],
         "error": None,
     }

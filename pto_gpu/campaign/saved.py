@@ -29,6 +29,8 @@ from pto_gpu.tilebuf import TileBuf
 from pto_gpu.types import TileBufType
 
 FORMAT: Final = "pto-gpu failure 1"
+#: The array that tells a saved failure from a dump.
+METADATA: Final = "metadata"
 #: What a dump says about elements of dst outside its valid region.
 OUTSIDE: Final = ("zero", "ignore")
 
@@ -144,7 +146,7 @@ def save(tile: SavedTile, directory: Path) -> Path:
         "numerics": asdict(tile.numerics),
         **{key: getattr(tile, key) for key in ("undefined", "target", "backend", "origin", "tile", "outside")},
     }
-    arrays: dict[str, Any] = {"metadata": np.frombuffer(json.dumps(metadata).encode(), np.uint8)}
+    arrays: dict[str, Any] = {METADATA: np.frombuffer(json.dumps(metadata).encode(), np.uint8)}
     for name, array in tile.arrays.items():
         arrays[name] = array
         arrays[f"{name}_valid"] = np.array(tile.valid[name], np.int32)
@@ -174,7 +176,7 @@ def load(path: Path) -> SavedTile:
     """Read what :func:`save` wrote; raises FileError for anything else."""
     arrays = read_npz(path)
     try:
-        metadata = json.loads(bytes(arrays.pop("metadata")).decode())
+        metadata = json.loads(bytes(arrays.pop(METADATA)).decode())
         if metadata["format"] != FORMAT:
             raise FileError(f"{path}: format is {metadata['format']!r}: allowed {FORMAT!r}")
         return _from(metadata, arrays)

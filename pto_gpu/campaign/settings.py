@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pto_gpu.campaign.storage import slots
-from pto_gpu.defaults import Options, current_options
+from pto_gpu.defaults import BACKENDS, Options, current_options
 from pto_gpu.errors import ConstraintError, TypeMismatch
 from pto_gpu.isa import instruction as instruction_called
 from pto_gpu.isa.record import Instruction
@@ -30,7 +30,8 @@ class Campaign:
 
     ``instruction``: a name. ``dtypes``: the element type of the values, and of the indices if it has any.
     ``shape``: logical rows and columns; default 16x16, or more columns where a row would not fill 32 bytes.
-    ``seed``: 0 to 2**64 - 1. ``backend``: ``auto`` becomes what it means for tiles in host memory.
+    ``seed``: 0 to 2**64 - 1. ``backend``: ``auto`` becomes what it means for tiles in host memory; ``numpy`` is
+    refused, since it is the reference.
     ``workers``: threads; default every core this process may use.
 
     Raises ConstraintError, TypeMismatch or LayoutError for a choice that cannot be run.
@@ -50,6 +51,11 @@ class Campaign:
     def __post_init__(self) -> None:
         record = self.record
         object.__setattr__(self, "backend", backend_of(self.backend))
+        if self.options.backend == "numpy":
+            raise ConstraintError(
+                "backend='numpy' is the reference, which would be compared with itself: "
+                f"allowed {', '.join(b for b in BACKENDS if b != 'numpy')}"
+            )
         dtypes = tuple(resolve_element_type(t).name for t in self.dtypes)
         object.__setattr__(self, "dtypes", dtypes)
         allowed = record.element_types[self.options.target.name]
