@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
 import subprocess
 import sys
@@ -161,3 +163,24 @@ atexit.register(last)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+@pytest.mark.parametrize(("rows", "cols", "layout"), [(16, 1, "col_major"), (8, 4, "col_major"), (3, 24, "row_major")])
+def test_nothing_is_read_past_rows_that_do_not_fill_blocks(rows: int, cols: int, layout: str) -> None:
+    """Memory order against the type's layout, up to the last byte before a page that must not be touched."""
+    page, size = mmap.PAGESIZE, rows * cols * 4
+    memory = mmap.mmap(-1, 2 * page)
+    address = np.frombuffer(memory, np.uint8).ctypes.data
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mprotect(ctypes.c_void_p(address + page), page, 0) == 0
+    shape = (1, rows, cols) if layout == "col_major" else (1, cols, rows)
+    x = np.frombuffer(memory, np.float32, rows * cols, page - size).reshape(shape)
+    x[...] = 7
+    x = x if layout == "col_major" else x.swapaxes(1, 2)
+    ty = pto.TileBufType("f32", rows, cols, blayout=layout)
+    guarded, other = pto.TileBuf.from_array(x, ty), pto.TileBuf.full(ty, 9)
+    result = pto.TileBuf.zeros(ty)
+    pto.TPARTMIN(result, guarded, other, backend="cpu")
+    assert (result.numpy() == 7).all()
+    pto.TPARTMIN(guarded, other, other, backend="cpu")
+    assert (x == 9).all()

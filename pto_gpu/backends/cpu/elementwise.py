@@ -5,8 +5,8 @@ from __future__ import annotations
 from numba import njit
 
 from pto_gpu.backends.cpu.compile import kernel
-from pto_gpu.backends.cpu.lanes import load_int64, prelu_row, size_of
-from pto_gpu.backends.cpu.rows import place
+from pto_gpu.backends.cpu.lanes import load_int64, prelu_element, prelu_row, size_of
+from pto_gpu.backends.cpu.rows import offset, place
 from pto_gpu.numerics import Numerics
 from pto_gpu.types import ElementType
 
@@ -14,17 +14,18 @@ from pto_gpu.types import ElementType
 @njit(nogil=True)
 def prelu_rect(tag, size, dst, src, slope, rows, cols, keep_zero, nan):
     """``rows x cols`` elements."""
-    packed = dst[2] == size and src[2] == size and slope[2] == size
+    packed = dst[3] and src[3] and slope[3]
     width = cols * size
     if packed and dst[1] == width and src[1] == width and slope[1] == width:  # the rows lie end to end
         width *= rows
         rows = min(rows, 1)
-    # One place for the row, since its code is large: elements that lie apart are rows of one element.
-    pieces, length = (1, width) if packed else (cols, size)
     for i in range(rows):
-        to, x, s = dst[0] + i * dst[1], src[0] + i * src[1], slope[0] + i * slope[1]
-        for j in range(pieces):
-            prelu_row(tag, to + j * dst[2], x + j * src[2], s + j * slope[2], length, keep_zero, nan)
+        to, x, s = offset(dst, i, 0)[0], offset(src, i, 0)[0], offset(slope, i, 0)[0]
+        if packed:
+            prelu_row(tag, to, x, s, width, keep_zero, nan)
+        else:
+            for j in range(cols):
+                prelu_element(tag, to + j * dst[2], x + j * src[2], s + j * slope[2], keep_zero, nan)
 
 
 @kernel

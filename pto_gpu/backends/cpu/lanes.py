@@ -1,7 +1,7 @@
 """SIMD building blocks for Numba: rows of order keys, choices and products, 32 bytes at a time.
 
 LLVM does not reliably vectorise rows of 3 to 40 elements, which is what tiles have, so they are written as LLVM
-vectors here: a row is a ladder of blocks of 32, 16, 8, 4, 2 and 1 bytes that ends exactly where the row does.
+vectors here: whole blocks, and a last one of which only the part inside the row is stored.
 
 A *tag* is ``numba.int8``, ``int16`` or ``int32``: bit patterns, whatever the element type. An *order* is an
 :class:`~pto_gpu.backends.cpu.ordering.Ordering`. Addresses and byte counts are int64.
@@ -18,6 +18,9 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from pto_gpu.backends.cpu.ordering import Ordering
+
+#: Bytes of a block: rows (columns of a DN tile) are a multiple of it long.
+BLOCK = 32
 
 _FLOATS = {16: ir.HalfType(), 32: ir.FloatType()}
 
@@ -72,25 +75,8 @@ def _width(tag: Any) -> int:
     return int(tag.instance_type.bitwidth)
 
 
-def _ladder(builder: ir.IRBuilder, width: int, nbytes: Any, block: Callable[[Any, int], None]) -> None:
-    """Call ``block(offset, size)`` so that blocks of falling size cover ``nbytes`` bytes exactly."""
-
-    def number(value: int) -> ir.Constant:
-        return ir.Constant(nbytes.type, value)
-
-    with cgutils.for_range(builder, builder.lshr(nbytes, number(5))) as loop:
-        block(builder.shl(loop.index, number(5)), 32)
-    for size in (16, 8, 4, 2, 1):
-        if size * 8 >= width:
-            with builder.if_then(builder.icmp_signed("!=", builder.and_(nbytes, number(size)), number(0))):
-                block(builder.and_(nbytes, number(-2 * size)), size)
-
-
 def _resize(builder: ir.IRBuilder, value: Any, vector: ir.VectorType) -> Any:
-    """The low lanes of ``value``, in a vector of another length; lanes that are added are arbitrary.
-
-    Short blocks are computed in whole vectors: their parameters are then splat once, and not for each length.
-    """
+    """The low lanes of ``value``, in a vector of another length; lanes that are added are arbitrary."""
     if value.type == vector:
         return value
     lanes = ir.Constant(
@@ -99,29 +85,69 @@ def _resize(builder: ir.IRBuilder, value: Any, vector: ir.VectorType) -> Any:
     return builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), lanes)
 
 
-def _row(operands: int, compute: Callable[..., tuple[Any, ...]]) -> Callable[..., Any]:
+def _copy_short(builder: ir.IRBuilder, dst: Any, src: Any, nbytes: Any) -> None:
+    """Copy 0 to 31 bytes in pieces of 16, 8, 4, 2 and 1."""
+    for size in (16, 8, 4, 2, 1):
+        piece = ir.IntType(8 * size)
+        with builder.if_then(builder.trunc(builder.lshr(nbytes, _int64(size.bit_length() - 1)), ir.IntType(1))):
+            offset = builder.and_(nbytes, _int64(32 - 2 * size))
+            pointers = (builder.inttoptr(builder.add(at, offset), piece.as_pointer()) for at in (dst, src))
+            to, source = pointers
+            builder.store(builder.load(source, align=1), to, align=1)
+
+
+def _int64(value: int) -> ir.Constant:
+    return ir.Constant(ir.IntType(64), value)
+
+
+Compute = Callable[..., tuple[Any, ...]]
+
+
+def _row(operands: int, compute: Compute) -> Callable[..., Any]:
     """What emits a row operation on ``operands`` addresses by ``compute(builder, vector, load, *rest)``.
 
     The arguments are tag, addresses (destinations first), byte count and ``rest``; ``load(n)`` reads operand n.
+    The last block is read whole, so rows must have room for whole blocks, and stored in part.
     """
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[Any]) -> Any:
         width = _width(signature.args[0])
-        whole = _vector(width, 32)
-        addresses, nbytes, extra = args[1 : 1 + operands], args[1 + operands], args[2 + operands :]
+        whole = _vector(width, BLOCK)
+        addresses, nbytes, rest = args[1 : 1 + operands], args[1 + operands], args[2 + operands :]
 
-        def block(offset: Any, size: int) -> None:
-            narrow = _vector(width, size)
+        def block(offset: Any) -> tuple[list[Any], tuple[Any, ...]]:
             places = [builder.add(address, offset) for address in addresses]
+            return places, compute(builder, whole, lambda n: _load(builder, places[n], whole, width), *rest)
 
-            def load(operand: int) -> Any:
-                return _resize(builder, _load(builder, places[operand], narrow, width), whole)
-
-            results = compute(builder, whole, load, *extra)
+        with cgutils.for_range(builder, builder.lshr(nbytes, _int64(5))) as loop:
+            places, results = block(builder.shl(loop.index, _int64(5)))
             for place, result in zip(places, results, strict=False):
-                _store(builder, _resize(builder, result, narrow), place, width)
+                _store(builder, result, place, width)
+        left = builder.and_(nbytes, _int64(BLOCK - 1))
+        with builder.if_then(builder.icmp_signed("!=", left, _int64(0))):
+            places, results = block(builder.and_(nbytes, _int64(-BLOCK)))
+            for place, result in zip(places, results, strict=False):
+                held = cgutils.alloca_once(builder, whole)
+                builder.store(result, held)
+                _copy_short(builder, place, builder.ptrtoint(held, ir.IntType(64)), left)
+        return context.get_dummy_value()
 
-        _ladder(builder, width, nbytes, block)
+    return emit
+
+
+def _element(operands: int, compute: Compute) -> Callable[..., Any]:
+    """As :func:`_row` for one element, of which no byte more is read; there is no byte count."""
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[Any]) -> Any:
+        width = _width(signature.args[0])
+        whole, single = _vector(width, BLOCK), _vector(width, width // 8)
+        places, rest = args[1 : 1 + operands], args[1 + operands :]
+
+        def load(operand: int) -> Any:
+            return _resize(builder, _load(builder, places[operand], single, width), whole)
+
+        for place, result in zip(places, compute(builder, whole, load, *rest), strict=False):
+            _store(builder, _resize(builder, result, single), place, width)
         return context.get_dummy_value()
 
     return emit
@@ -176,10 +202,14 @@ def copy_bytes(_: Any, dst: Any, src: Any, nbytes: Any) -> Any:
     """Copy bit for bit; both may be the same place."""
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[Any]) -> Any:
-        byte = ir.IntType(8).as_pointer()
-        to, source = (builder.inttoptr(address, byte) for address in args[:2])
-        move = builder.module.declare_intrinsic("llvm.memmove", [byte, byte, ir.IntType(64)])
-        builder.call(move, [to, source, args[2], ir.Constant(ir.IntType(1), 0)])
+        dst, src, nbytes = args
+        whole = _vector(8, BLOCK)
+        with cgutils.for_range(builder, builder.lshr(nbytes, _int64(5))) as loop:
+            offset = builder.shl(loop.index, _int64(5))
+            _store(builder, _load(builder, builder.add(src, offset), whole, 8), builder.add(dst, offset), 8)
+        done = builder.and_(nbytes, _int64(-BLOCK))
+        left = builder.and_(nbytes, _int64(BLOCK - 1))
+        _copy_short(builder, builder.add(dst, done), builder.add(src, done), left)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), emit
@@ -206,6 +236,12 @@ def choose_row(_: Any, tag: Any, dst: Any, src0: Any, src1: Any, nbytes: Any, or
 
 
 @intrinsic
+def choose_element(_: Any, tag: Any, dst: Any, src0: Any, src1: Any, order: Any) -> Any:
+    """:func:`choose_row` for one element."""
+    return types.void(tag, dst, src0, src1, order), _element(3, _chosen)
+
+
+@intrinsic
 def choose_pair_row(
     _: Any, tag: Any, val: Any, idx: Any, val0: Any, val1: Any, idx0: Any, idx1: Any, nbytes: Any, order: Any
 ) -> Any:
@@ -214,9 +250,23 @@ def choose_pair_row(
 
 
 @intrinsic
+def choose_pair_element(
+    _: Any, tag: Any, val: Any, idx: Any, val0: Any, val1: Any, idx0: Any, idx1: Any, order: Any
+) -> Any:
+    """:func:`choose_pair_row` for one element."""
+    return types.void(tag, val, idx, val0, val1, idx0, idx1, order), _element(6, _chosen_pair)
+
+
+@intrinsic
 def prelu_row(_: Any, tag: Any, dst: Any, src: Any, slope: Any, nbytes: Any, keep_zero: Any, nan: Any) -> Any:
     """``x > 0 ? x : x * slope`` (``x >= 0`` with ``keep_zero``), the product rounded once, its NaN the bits ``nan``."""
     return types.void(tag, dst, src, slope, nbytes, keep_zero, nan), _row(3, _prelu)
+
+
+@intrinsic
+def prelu_element(_: Any, tag: Any, dst: Any, src: Any, slope: Any, keep_zero: Any, nan: Any) -> Any:
+    """:func:`prelu_row` for one element."""
+    return types.void(tag, dst, src, slope, keep_zero, nan), _element(3, _prelu)
 
 
 @intrinsic

@@ -6,24 +6,25 @@ from numba import njit
 
 from pto_gpu.backends.cpu import ordering
 from pto_gpu.backends.cpu.compile import kernel
-from pto_gpu.backends.cpu.lanes import choose_row, size_of
-from pto_gpu.backends.cpu.rows import load_ordering, place, take_rest
+from pto_gpu.backends.cpu.lanes import choose_element, choose_row, size_of
+from pto_gpu.backends.cpu.rows import load_ordering, offset, place, take_rest
 
 
 @njit(nogil=True)
 def choose_rect(tag, size, dst, src0, src1, rows, cols, order):
     """Combine ``rows x cols`` elements of both sources."""
-    packed = dst[2] == size and src0[2] == size and src1[2] == size
+    packed = dst[3] and src0[3] and src1[3]
     width = cols * size
     if packed and dst[1] == width and src0[1] == width and src1[1] == width:  # the rows lie end to end
         width *= rows
         rows = min(rows, 1)
-    # One place for the row, since its code is large: elements that lie apart are rows of one element.
-    pieces, length = (1, width) if packed else (cols, size)
     for i in range(rows):
-        to, a, b = dst[0] + i * dst[1], src0[0] + i * src0[1], src1[0] + i * src1[1]
-        for j in range(pieces):
-            choose_row(tag, to + j * dst[2], a + j * src0[2], b + j * src1[2], length, order)
+        to, a, b = offset(dst, i, 0)[0], offset(src0, i, 0)[0], offset(src1, i, 0)[0]
+        if packed:
+            choose_row(tag, to, a, b, width, order)
+        else:
+            for j in range(cols):
+                choose_element(tag, to + j * dst[2], a + j * src0[2], b + j * src1[2], order)
 
 
 @kernel

@@ -6,7 +6,7 @@ from numba import njit
 
 from pto_gpu.backends.cpu import ordering
 from pto_gpu.backends.cpu.compile import kernel
-from pto_gpu.backends.cpu.lanes import choose_pair_row, size_of
+from pto_gpu.backends.cpu.lanes import choose_pair_element, choose_pair_row, size_of
 from pto_gpu.backends.cpu.rows import load_ordering, offset, place, take_rest
 
 
@@ -16,23 +16,30 @@ def choose_pair_rect(tag, size, val, val0, val1, idx, idx0, idx1, rows, cols, or
     width = cols * size
     packed = joined = True
     for operand in (val, val0, val1, idx, idx0, idx1):
-        packed = packed and operand[2] == size
+        packed = packed and operand[3] != 0
         joined = joined and operand[1] == width
     if packed and joined:  # the rows lie end to end
         width *= rows
         rows = min(rows, 1)
-    # One place for the row, since its code is large: elements that lie apart are rows of one element.
-    pieces, length = (1, width) if packed else (cols, size)
     for i in range(rows):
-        for j in range(pieces):
+        if packed:
             choose_pair_row(
                 tag,
-                *(offset(val, i, j)[0], offset(idx, i, j)[0]),
-                *(offset(val0, i, j)[0], offset(val1, i, j)[0]),
-                *(offset(idx0, i, j)[0], offset(idx1, i, j)[0]),
-                length,
+                *(offset(val, i, 0)[0], offset(idx, i, 0)[0]),
+                *(offset(val0, i, 0)[0], offset(val1, i, 0)[0]),
+                *(offset(idx0, i, 0)[0], offset(idx1, i, 0)[0]),
+                width,
                 order,
             )
+        else:
+            for j in range(cols):
+                choose_pair_element(
+                    tag,
+                    *(offset(val, i, j)[0], offset(idx, i, j)[0]),
+                    *(offset(val0, i, j)[0], offset(val1, i, j)[0]),
+                    *(offset(idx0, i, j)[0], offset(idx1, i, j)[0]),
+                    order,
+                )
 
 
 @kernel

@@ -16,7 +16,7 @@ class Descriptor(NamedTuple):
     """Where a batch lies: an int64 array that a kernel reads, and what must stay alive for it.
 
     Fields: address, bytes to the next tile, row and column; address of the valid rows and bytes to the next
-    tile's; the same for valid columns.
+    tile's; the same for valid columns; 1 if rows are packed and fill whole blocks of 32 bytes.
     """
 
     fields: np.ndarray[Any, np.dtype[np.int64]]
@@ -37,7 +37,9 @@ def describe(tile: TileBuf, transposed: bool = False) -> Descriptor:
             steps.reverse()
             counts.reverse()
         (rows, rows_step, keep_rows), (cols, cols_step, keep_cols) = counts
-        fields = np.array([memory.address, to_tile, *steps, rows, rows_step, cols, cols_step], np.int64)
+        # Rows that fill whole blocks may be read in whole blocks; a type says that of its rows, or of its columns.
+        packed = steps[1] == size and tile.type.blayout == ("col_major" if transposed else "row_major")
+        fields = np.array([memory.address, to_tile, *steps, rows, rows_step, cols, cols_step, packed], np.int64)
         found = tile.backend_cache[key] = Descriptor(fields, fields.ctypes.data, (keep_rows, keep_cols))
     return found
 
@@ -53,11 +55,15 @@ def _count_address(counts: Any) -> tuple[int, int, Any]:
 
 @njit(nogil=True)
 def place(descriptor, tile):
-    """One tile: (address, row step, column step) in bytes, which loops call an operand; valid rows; valid columns."""
+    """One tile: an operand, valid rows, valid columns.
+
+    An operand is (address, row step, column step, packed), steps in bytes.
+    """
     address = load_int64(descriptor) + tile * load_int64(descriptor + 8)
     rows = load_int32(load_int64(descriptor + 32) + tile * load_int64(descriptor + 40))
     cols = load_int32(load_int64(descriptor + 48) + tile * load_int64(descriptor + 56))
-    return (address, load_int64(descriptor + 16), load_int64(descriptor + 24)), rows, cols
+    steps = load_int64(descriptor + 16), load_int64(descriptor + 24)
+    return (address, *steps, load_int64(descriptor + 64)), rows, cols
 
 
 @njit(nogil=True)
@@ -80,7 +86,7 @@ def load_ordering(address):
 @njit(nogil=True)
 def offset(operand, row, col):
     """The operand that starts at element (row, col) of ``operand``."""
-    return operand[0] + row * operand[1] + col * operand[2], operand[1], operand[2]
+    return operand[0] + row * operand[1] + col * operand[2], operand[1], operand[2], operand[3]
 
 
 @njit(nogil=True)
