@@ -38,7 +38,7 @@ def _splat(builder: ir.IRBuilder, scalar: Any, like: ir.VectorType) -> Any:
     return builder.shuffle_vector(single, undefined, zeros)
 
 
-def _constant(like: ir.VectorType, value: int) -> ir.Constant:
+def _constant(like: ir.VectorType, value: float) -> ir.Constant:
     return ir.Constant(like, [value] * like.count)
 
 
@@ -177,9 +177,7 @@ def _chosen_pair(
 def _prelu(
     builder: ir.IRBuilder, bits: ir.VectorType, load: Callable[[int], Any], keep_zero: Any, nan: Any
 ) -> tuple[Any, ...]:
-    vector = isinstance(bits, ir.VectorType)
-    narrow_element = _FLOATS[(bits.element if vector else bits).width]
-    narrow, wide = (ir.VectorType(t, bits.count) if vector else t for t in (narrow_element, ir.FloatType()))
+    narrow, wide = (ir.VectorType(t, bits.count) for t in (_FLOATS[bits.element.width], ir.FloatType()))
 
     def number(value: Any) -> Any:  # the product of two halves is exact in a float, so one rounding is left
         value = builder.bitcast(value, narrow)
@@ -191,7 +189,7 @@ def _prelu(
     rounded = product if narrow == wide else builder.fptrunc(product, narrow)
     is_nan = builder.fcmp_unordered("uno", product, product)
     product_bits = builder.select(is_nan, _splat(builder, nan, bits), builder.bitcast(rounded, bits))
-    zero = ir.Constant(wide, [0.0] * wide.count)
+    zero = _constant(wide, 0.0)
     keep = builder.icmp_signed("!=", _splat(builder, keep_zero, bits), _constant(bits, 0))
     kept = builder.or_(builder.fcmp_ordered(">", x, zero), builder.and_(builder.fcmp_ordered("==", x, zero), keep))
     return (builder.select(kept, x_bits, product_bits),)
