@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -11,8 +12,9 @@ import pytest
 import torch
 from hypothesis import settings
 
-from pto_gpu import defaults
+from pto_gpu import cli, defaults
 from pto_gpu.backends.cpu import pool
+from pto_gpu.campaign import run
 
 # The Triton kernels run on a GPU if there is one, else interpreted on tiles in host memory. This must be said
 # before they are imported.
@@ -91,3 +93,36 @@ def pooled(monkeypatch: pytest.MonkeyPatch) -> Pooled:
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(20240607)
+
+
+@pytest.fixture
+def inside(capsys, monkeypatch, tmp_path):
+    """``pto-gpu`` in this process, in an empty directory: (status, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["pto-gpu", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        out, err = capsys.readouterr()
+        return stopped.value.code, out, err
+
+    return call
+
+
+@pytest.fixture
+def wrong_backend(monkeypatch):
+    """The backend under test writes a wrong element into tile 5 of each block."""
+    real = run.backend_execute
+
+    def wrong(options):
+        execute = real(options)
+
+        def run_wrong(call):
+            execute(call)
+            if call.batch > 5:
+                call.tiles[call.instruction.dsts[0].name].data[5, 0, 0] = 99
+
+        return run_wrong
+
+    monkeypatch.setattr(run, "backend_execute", wrong)

@@ -1,0 +1,64 @@
+"""What commands print beside their report: exit status, errors, JSON, a progress bar, saved failures."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pto_gpu.errors import FileError
+
+if TYPE_CHECKING:
+    from pto_gpu.campaign.saved import SavedTile
+
+EQUAL, MISMATCH, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+
+def error_line(message: str) -> int:
+    """Print an error as one line on stderr; returns the exit status that goes with it."""
+    with suppress(OSError):  # the status still tells
+        print("error: " + " ".join(message.split("\n")), file=sys.stderr)
+    return BAD_INPUT
+
+
+def out_of_memory(error: MemoryError) -> str:
+    """What to say about ``error``."""
+    return f"out of memory: {error}" if str(error) else "out of memory"
+
+
+def print_json(data: Any) -> None:
+    """Print the one object of ``--json`` on stdout."""
+    print(json.dumps(data, indent=2, allow_nan=False))
+
+
+@contextmanager
+def progress_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr where that is a terminal, gone when the block ends; else nothing is shown."""
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def save_failure(failure: SavedTile | None, directory: Path, show: Callable[[str], None]) -> Path | None:
+    """Save the failing tile, if there is one, and show how to run it again."""
+    from pto_gpu.campaign import report, saved
+
+    if failure is None:
+        return None
+    try:
+        path = saved.save(failure, directory)
+    except FileError as error:  # the mismatch still has to be reported
+        show(f"  the failing tile was not saved: {error}")
+        return None
+    show("\n".join(report.reproducer_lines(failure, path)))
+    return path

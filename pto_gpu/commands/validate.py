@@ -1,0 +1,101 @@
+"""``pto-gpu validate``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pto_gpu.commands.options import Json, NumericsName, Save, Target, Undefined, either, instruction_named, shape_of
+from pto_gpu.commands.output import EQUAL, INTERRUPTED, MISMATCH, print_json, progress_bar, save_failure
+from pto_gpu.defaults import BACKENDS
+from pto_gpu.errors import ConstraintError
+
+if TYPE_CHECKING:
+    from pto_gpu.campaign.results import Result
+    from pto_gpu.campaign.settings import Campaign
+
+
+def validate(
+    ops: Annotated[list[str] | None, typer.Argument(metavar="[OP]...", help="Instructions; default all.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="Element type, such as f32 or f16/u16; default all.")] = None,
+    shape: Annotated[str | None, typer.Option(help="Tile shape ROWSxCOLS; default 16x16, or the smallest.")] = None,
+    tiles: Annotated[int | None, typer.Option(help="Tiles for each combination of element types.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the operands: 0 to 2**64 - 1.")] = None,
+    target: Target = "a5",
+    numerics: NumericsName = "isa",
+    undefined: Undefined = "error",
+    backend: Annotated[
+        str, typer.Option(help=f"Under test: {either(b for b in BACKENDS if b != 'numpy')}; numpy is the reference.")
+    ] = "auto",
+    workers: Annotated[int | None, typer.Option(help="Threads; default every core.")] = None,
+    save: Save = Path("failures"),
+    json: Json = False,
+) -> int:
+    """Run instructions on random tiles and compare every bit with the reference."""
+    from pto_gpu.campaign import report
+    from pto_gpu.campaign.settings import DEFAULT_SEED, DEFAULT_TILES, Campaign
+
+    settings: dict[str, Any] = {
+        "target": target,
+        "numerics": numerics,
+        "undefined": undefined,
+        "backend": backend,
+        "workers": workers,
+        "shape": shape_of(shape) if shape is not None else None,
+        "tiles": DEFAULT_TILES if tiles is None else tiles,
+        "seed": DEFAULT_SEED if seed is None else seed,
+    }
+    campaigns = [Campaign(op, dtypes, **settings) for op, dtypes in _combinations(ops or [], dtype, target)]
+    out = report.printer(to_stderr=json)
+    start = time.perf_counter()
+    results, data = [], []
+    for result in _run_all(campaigns):
+        out.print("\n".join(report.result_lines(result)))
+        path = save_failure(result.first_failure, save, out.print)
+        results.append(result)
+        data.append(report.result_data(result, path))
+    seconds = time.perf_counter() - start
+    out.print("\n".join(report.coverage_lines(results, seconds, campaigns[len(results) :])))
+    status = EQUAL if all(r.equal for r in results) else MISMATCH
+    if any(r.interrupted for r in results):
+        status = INTERRUPTED
+    if json:
+        print_json({"status": status, "seconds": round(seconds, 3), "campaigns": data})
+    return status
+
+
+def _run_all(campaigns: Sequence[Campaign]) -> Iterator[Result]:
+    """The results one after the other, up to and including one that Ctrl-C ended."""
+    from pto_gpu.campaign.run import run_campaign
+
+    for place, campaign in enumerate(campaigns, 1):
+        with progress_bar(f"{place}/{len(campaigns)} {campaign.label}", campaign.tiles) as advance:
+            result = run_campaign(campaign, progress=advance)
+        yield result
+        if result.interrupted:
+            return
+
+
+def _combinations(ops: Sequence[str], dtype: str | None, target: str) -> list[tuple[str, tuple[str, ...]]]:
+    """Every (instruction, element types) to run."""
+    from pto_gpu.isa import instructions
+    from pto_gpu.targets import resolve_target
+    from pto_gpu.types import resolve_element_type
+
+    wanted = tuple(resolve_element_type(t).name for t in dtype.split("/")) if dtype is not None else ()
+    known, name = instructions(), resolve_target(target).name
+    found = []
+    for op in dict.fromkeys(instruction_named(op).name for op in ops) or known:
+        allowed = known[op].element_types[name]
+        matching = [s for s in allowed if s[: len(wanted)] == wanted]
+        if ops and not matching:
+            types = ", ".join("/".join(s) for s in allowed)
+            raise ConstraintError(f"{op}: element type {dtype} is not supported on {name}: allowed {types}")
+        found += [(op, s) for s in matching]
+    if not found:
+        raise ConstraintError(f"no instruction supports element type {dtype} on {name}")
+    return found
