@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from pto_gpu import asm
     from pto_gpu.defaults import options
     from pto_gpu.errors import (
         AddressError,
@@ -57,6 +58,8 @@ def __getattr__(name: str) -> Any:
     module = _MODULE_OF.get(name)
     if module is not None:
         value = getattr(_import(module), name)
+    elif name == "asm":  # the assembler, whose parser is slow to import
+        value = _import(name)
     elif name in (name.upper(), name.lower()) and name.upper() in _import("isa").instructions():
         value = _import("intrinsics").intrinsics()[name]
     else:  # a submodule too: the import system looks for an attribute first
@@ -66,4 +69,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULE_OF, *_import("intrinsics").intrinsics()})
+    return sorted({*globals(), *_MODULE_OF, "asm", *_import("intrinsics").intrinsics()})

@@ -1,0 +1,150 @@
+"""Which tiles and arrays of a function are read, written, handed on: from the IR alone, without running it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from xdsl.dialects import func, scf
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+
+from pto_gpu.asm.ops import AssignOp, LoadOp, SetValidShapeOp, StoreOp, TileOp
+from pto_gpu.asm.types import is_tile
+from pto_gpu.asm.view_ops import MakeTensorViewOp, PartitionViewOp
+
+_HANDING_ON = (scf.YieldOp, scf.ConditionOp, func.ReturnOp, func.CallOp)
+
+
+@dataclass
+class ArgumentUses:
+    """Arguments of a function: tiles that are read or written, pointers and views that are loaded from or stored to."""
+
+    read: set[SSAValue] = field(default_factory=set)
+    written: set[SSAValue] = field(default_factory=set)
+
+
+def argument_uses(function: func.FuncOp, functions: dict[str, func.FuncOp]) -> ArgumentUses:
+    """What ``function`` does with its arguments, through the functions that it calls as well."""
+    uses = ArgumentUses()
+    if function.is_declaration:
+        return uses
+    for op in function.walk():
+        if isinstance(op, TileOp):
+            for value in op.ins:
+                uses.read |= roots(value)
+            for value in op.outs:
+                uses.written |= roots(value)
+        elif isinstance(op, StoreOp):
+            uses.read |= roots(op.src)
+            uses.written |= roots(op.dst)
+        elif isinstance(op, func.ReturnOp):
+            for value in op.operands:
+                uses.read |= roots(value)
+        elif isinstance(op, func.CallOp):
+            callee = functions[op.callee.string_value()]
+            inner = argument_uses(callee, functions)
+            if callee.is_declaration:
+                continue
+            for parameter, value in zip(callee.args, op.arguments, strict=True):
+                if parameter in inner.read:
+                    uses.read |= roots(value)
+                if parameter in inner.written:
+                    uses.written |= roots(value)
+    return uses
+
+
+def roots(value: SSAValue) -> set[SSAValue]:
+    """The arguments of the function that ``value`` may be, or be a view of."""
+    found: set[SSAValue] = set()
+    seen: set[SSAValue] = set()
+    left = [value]
+    while left:
+        one = left.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        if isinstance(one, BlockArgument):
+            owner = one.block.parent_op()
+            if owner is None or isinstance(owner, func.FuncOp):
+                found.add(one)
+            else:
+                left += _carried(owner)
+        elif isinstance(one, OpResult):
+            left += _origins(one.op)
+    return found
+
+
+def _origins(op: Operation) -> list[SSAValue]:
+    if isinstance(op, AssignOp):
+        return [op.tile]
+    if isinstance(op, PartitionViewOp):
+        return [op.src]
+    if isinstance(op, MakeTensorViewOp):
+        return [op.ptr]
+    if isinstance(op, (LoadOp, TileOp)):
+        return []
+    return _carried(op)
+
+
+def _carried(op: Operation) -> list[SSAValue]:
+    """What a loop, a branch or a call may hand on."""
+    values = list(op.operands)
+    for region in op.regions:
+        for block in region.blocks:
+            if block.last_op is not None:
+                values += block.last_op.operands
+    return values
+
+
+def origin(value: SSAValue) -> SSAValue:
+    """The tile that ``value`` is another name of."""
+    while isinstance(value, OpResult) and isinstance(value.op, AssignOp):
+        value = value.op.tile
+    return value
+
+
+def handed_on(function: func.FuncOp) -> set[SSAValue]:
+    """Tiles that outlive the operation that made them: carried round a loop, returned, given to a function."""
+    found = set()
+    for op in function.walk():
+        if isinstance(op, _HANDING_ON):
+            found |= {origin(v) for v in op.operands if is_tile(v.type)}
+    return found
+
+
+def reshaped(function: func.FuncOp) -> set[SSAValue]:
+    """Tiles whose valid region the program changes."""
+    return {origin(op.tile) for op in function.walk() if isinstance(op, SetValidShapeOp)}
+
+
+def final_tiles(function: func.FuncOp) -> list[SSAValue]:
+    """Tiles of the outermost block that nothing reads after they were last written, in the order of the text."""
+    block = function.body.block
+    last_read: dict[SSAValue, int] = {}
+    last_write: dict[SSAValue, int] = {}
+    for place, outer in enumerate(block.ops):
+        for op in outer.walk():
+            reads, writes = _touched(op)
+            last_read |= {origin(v): place for v in reads}
+            last_write |= {origin(v): place for v in writes}
+    mine = [v for v in last_write if _belongs(v, function)]
+    return [v for v in mine if last_read.get(v, -1) <= last_write[v]]
+
+
+def _touched(op: Operation) -> tuple[list[SSAValue], list[SSAValue]]:
+    if isinstance(op, TileOp):
+        return list(op.ins), list(op.targets)
+    if isinstance(op, _HANDING_ON):
+        return [v for v in op.operands if is_tile(v.type)], []
+    return ([op.src], []) if isinstance(op, StoreOp) else ([], [])
+
+
+def _belongs(value: SSAValue, function: func.FuncOp) -> bool:
+    block = value.block if isinstance(value, BlockArgument) else value.owner.parent
+    return block is function.body.block
+
+
+def top_level_tiles(function: func.FuncOp) -> list[SSAValue]:
+    """Every tile of the outermost block: arguments, and results of its operations."""
+    block = function.body.block
+    values: list[SSAValue] = [*block.args, *(r for op in block.ops for r in op.results)]
+    return [v for v in values if is_tile(v.type)]
