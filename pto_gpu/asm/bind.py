@@ -99,7 +99,7 @@ def _bind_one(name: str, value: SSAValue, inputs: Mapping[str, Any], needed: boo
         return _array(name, value, given, written=written)
     if given is None:
         raise ConstraintError(f"input {name} is missing: a scalar, {ty}")
-    return _scalar(name, ty, given)
+    return scalar(name, ty, given)
 
 
 # -- tiles ----------------------------------------------------------------------------------------------------
@@ -223,7 +223,8 @@ def _check_sizes(what: str, stated: tuple[int, ...], seen: tuple[int, ...]) -> N
         raise ConstraintError(f"{what}: shape [batch, {', '.join(map(str, seen))}]: the program says [batch, {shown}]")
 
 
-def _scalar(name: str, ty: Any, given: Any) -> Any:
+def scalar(name: str, ty: Any, given: Any) -> Any:
+    """The value of a scalar argument of type ``ty``."""
     what = f"input {name}"
     if isinstance(given, np.ndarray) and given.ndim == 0:
         given = given[()]

@@ -41,6 +41,7 @@ class Diagnostic:
         offset = min(self.span.start - start, len(line))
         end = max(offset + 1, min(self.span.end - start, len(line)))
         shown = line if len(line) <= _SHOWN_COLUMNS else line[:_SHOWN_COLUMNS] + " ..."
+        shown = "".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in shown)
         head = f"{self.span.get_location()}: {self.message}\n{shown}"
         if offset > _SHOWN_COLUMNS:
             return head

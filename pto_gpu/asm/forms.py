@@ -149,7 +149,9 @@ class _Conversion:
         if isinstance(value, BlockArgument):
             if not self.parsed.snippet or value.block is not block:
                 return f"%{name} is not made here: the {self.form} form has no destination"
-        elif not isinstance(value.owner, AllocTileOp) or value.owner.operands or value.owner.parent is not block:
+        elif isinstance(value.owner, AllocTileOp) and (value.owner.valid_row or value.owner.valid_col):
+            return f"%{name} has a valid region of its own: the {self.form} form cannot give it one"
+        elif not isinstance(value.owner, AllocTileOp) or value.owner.operands:
             return f"%{name} is no tile of its own: the {self.form} form has no destination"
         for use in value.uses:
             other = use.operation

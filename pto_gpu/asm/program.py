@@ -10,14 +10,15 @@ from xdsl.dialects.builtin import StringAttr, UnitAttr
 from xdsl.ir import SSAValue
 
 from pto_gpu.asm import analysis, parser, printer
-from pto_gpu.asm.bind import bind, input_names
+from pto_gpu.asm.bind import bind, scalar
 from pto_gpu.asm.diagnostics import asm_error, asm_error_at
 from pto_gpu.asm.run import Allocate, Runner
-from pto_gpu.asm.types import is_tile
+from pto_gpu.asm.types import VIEW_TYPES, element_of, is_tile, tile_type, view_shape
 from pto_gpu.asm.verify import Verifier, structure_problems
 from pto_gpu.defaults import current_options
 from pto_gpu.errors import TypeMismatch
 from pto_gpu.numerics import Numerics
+from pto_gpu.types import DYNAMIC, ElementType
 
 #: Names of machine generations that compilers write into a module, and our targets.
 _ARCHITECTURES: Final = {"a5": "a5", "a3": "a2a3", "a2": "a2a3", "a2a3": "a2a3"}
@@ -103,6 +104,40 @@ class Program:
         """The inputs of ``function``, and the type of each as the text has it."""
         return {self._parsed.name_of(v): str(v.type) for v in self._function(function).args}
 
+    def element_shape(
+        self, name: str, scalars: Mapping[str, Any] | None = None, function: str | None = None
+    ) -> tuple[ElementType, tuple[int, ...]]:
+        """Element type and shape, without the batch, of an input: what a raw file of it holds.
+
+        ``scalars``: inputs that are numbers, which a shape may depend on. Raises AsmError where the program does not
+        say the shape, or has no such input.
+        """
+        for value in self._function(function).args:
+            if self._parsed.name_of(value) != name:
+                continue
+            element, shape = element_of(value.type), self._shape_of(value, scalars or {}, function)
+            if element is None or shape is None:
+                message = f"the program does not say the shape of input {name}: bind an .npy file"
+                raise asm_error_at(message, self._parsed.span_of(value))
+            return element, shape
+        raise asm_error_at(f"there is no input {name!r}", self._parsed.span_of(self._parsed.module))
+
+    def _shape_of(self, value: SSAValue, scalars: Mapping[str, Any], function: str | None) -> tuple[int, ...] | None:
+        if isinstance(value.type, VIEW_TYPES):
+            sizes = view_shape(value).sizes
+            return None if DYNAMIC in sizes else sizes
+        ty = tile_type(value.type)
+        if ty is not None:
+            return ty.rows, ty.cols
+        given: dict[SSAValue, Any] = {}
+        for argument in self._function(function).args:
+            name = self._parsed.name_of(argument)
+            if name in scalars and not is_tile(argument.type):
+                given[argument] = scalar(name, argument.type, scalars[name])
+        walk = Verifier(self._parsed, self._verifier(None).target, "error", given)
+        walk.run()
+        return walk.shapes.get(value)
+
     def run(
         self,
         inputs: Mapping[str, Any] | None = None,
@@ -175,6 +210,3 @@ class Program:
 
 def _device_target(word: str) -> str | None:
     return next((target for prefix, target in _DEVICES.items() if word.startswith(prefix)), None)
-
-
-__all__ = ["Program", "input_names", "parse"]

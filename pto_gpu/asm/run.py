@@ -210,12 +210,9 @@ class Runner:
         return TileBuf.from_array(held.data[: wave.batch], ty, *region)
 
     def _output(self, name: str, ty: TileBufType) -> Any:
-        """The array ``[batch, rows, cols]`` of a result, in the layout of its tiles."""
+        """The array ``[batch, rows, cols]`` of a result."""
         if name not in self.results:
-            column = ty.blayout == "col_major"
-            shape = (self.bound.batch, *((ty.cols, ty.rows) if column else (ty.rows, ty.cols)))
-            array = self._make_array(name, shape, ty.element)
-            self.results[name] = array.swapaxes(1, 2) if column else array
+            self._make_array(name, (self.bound.batch, ty.rows, ty.cols), ty.element)
         return self.results[name]
 
     def _collect(self, name: str, tile: Tile | None, wave: Wave) -> None:

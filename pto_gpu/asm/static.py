@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from xdsl.dialects.builtin import IntegerAttr
@@ -83,11 +83,11 @@ def static_tile(name: str, value: SSAValue, *, argument: bool = False) -> Static
 
 
 class Constants:
-    """Scalars that do not depend on the inputs, computed by the interpreter's own implementations."""
+    """Scalars that follow from ``given``, computed by the interpreter's own implementations."""
 
-    def __init__(self, interpreter: Interpreter) -> None:
+    def __init__(self, interpreter: Interpreter, given: Mapping[SSAValue, Any]) -> None:
         self._interpreter = interpreter
-        self._values: dict[SSAValue, Any] = {}
+        self._values: dict[SSAValue, Any] = dict(given)
 
     def fold(self, op: Operation) -> None:
         """Compute the results of a scalar operation whose operands are known; raises what that raises."""

@@ -6,7 +6,7 @@ of each tile. The rules on tiles are those of the Python calls, with their messa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.interpreter import Interpreter
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.ir import Region as IrRegion
 from xdsl.utils.exceptions import VerifyException
 
@@ -89,14 +89,21 @@ def _call_problems(parsed: Parsed) -> list[Diagnostic]:
 
 
 class Verifier:
-    """The walk over one program for one target. ``needed``: arguments that are read before anything wrote them."""
+    """The walk over one program for one target.
 
-    def __init__(self, parsed: Parsed, target: str, undefined: str) -> None:
+    ``needed``: arguments that are read before anything wrote them. ``shapes``: of the memory behind pointers, as far
+    as the program says it; None where it says different ones.
+    """
+
+    def __init__(
+        self, parsed: Parsed, target: str, undefined: str, scalars_given: Mapping[SSAValue, Any] | None = None
+    ) -> None:
         self.parsed = parsed
         self.target = target
         self.undefined = undefined
         self.problems: list[Diagnostic] = []
         self.needed: set[SSAValue] = set()
+        self.shapes: dict[SSAValue, tuple[int, ...] | None] = {}
         self._buffer = UnifiedBuffer(1, target)
         self._tiles: dict[SSAValue, StaticTile] = {}
         self._ub_written: list[tuple[int, int]] = []
@@ -104,7 +111,7 @@ class Verifier:
         interpreter = Interpreter(parsed.module)
         for one in scalars.functions():
             interpreter.register_implementations(one)
-        self._constants = Constants(interpreter)
+        self._constants = Constants(interpreter, scalars_given or {})
 
     def run(self) -> None:
         """Walk every function."""
@@ -323,7 +330,11 @@ class Verifier:
 
     def _make_view(self, op: MakeTensorViewOp) -> None:
         view = view_shape(op.res)
-        for stated, seen in zip(view.sizes, self._constants.all(op.shape), strict=True):
+        sizes = self._constants.all(op.shape)
+        if None not in sizes and isinstance(op.ptr, BlockArgument):
+            known = tuple(n or 0 for n in sizes)
+            self.shapes[op.ptr] = known if self.shapes.get(op.ptr, known) == known else None
+        for stated, seen in zip(view.sizes, sizes, strict=True):
             if seen is not None and (seen < 0 or (stated != DYNAMIC and stated != seen)):
                 self._problem(
                     op, f"{op.name}: shape has {seen} where the type has {'?' if stated == DYNAMIC else stated}"
