@@ -191,7 +191,7 @@ class TileFunctions(type("_Instructions", (InterpreterFunctions,), _INSTRUCTIONS
             return (self.wave.define(op.res, None, written=False),)
         full = _full_region(ty)
         rows, cols = (n if g is None else g for n, g in zip(full, given, strict=True))
-        region = region_of(ty, self.wave.batch, rows, cols, "alloc_tile")
+        region = region_of(ty, self.wave.batch, rows, cols, op.name)
         if address is None:
             return (self.wave.define(op.res, self.wave.storage(op.res, ty, region, self.wave), written=False),)
         tiles = TASSIGN(self.wave.buffer.tile(ty, *region), address)
@@ -209,7 +209,8 @@ class TileFunctions(type("_Instructions", (InterpreterFunctions,), _INSTRUCTIONS
         tile, rows, cols = args
         if tile.tiles is None:
             raise InterpretationError(f"%{tile.name} has no storage yet")
-        tile.tiles = tile.tiles.with_valid(_index(rows), _index(cols))
+        region = region_of(tile.tiles.type, self.wave.batch, _index(rows), _index(cols), op.name)
+        tile.tiles = tile.tiles.with_valid(*region)
         return ()
 
     @impl(MakeTensorViewOp)
@@ -257,7 +258,7 @@ class TileFunctions(type("_Instructions", (InterpreterFunctions,), _INSTRUCTIONS
             ty = tile_type(tile.value.type) or TileBufType(view.array.element.name, rows, cols)
             stated = (DYNAMIC, DYNAMIC) if tile_type(tile.value.type) is None else (ty.v_row, ty.v_col)
             counts = [seen if said == DYNAMIC else said for seen, said in zip((rows, cols), stated, strict=True)]
-            region = region_of(ty, self.wave.batch, counts[0], counts[1], "tload")
+            region = region_of(ty, self.wave.batch, counts[0], counts[1], op.name)
             tile.tiles = self.wave.storage(tile.value, ty, region, self.wave)
         self._check_transfer(view, tile.tiles)
         content = view.of(self._flat(view.array)).reshape(self.wave.batch, rows, cols)

@@ -38,6 +38,9 @@ class PtoLexer(MLIRLexer):
         re.ASCII | re.VERBOSE,
     )
 
+    # xDSL's takes exponential time for a string that is not closed.
+    _unescaped_characters_regex = re.compile(r'"(?:[^"\\\n\v\f]|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*"')
+
     def lex(self) -> MLIRToken:
         """The next token; raises ParseError for what is none."""
         token = super().lex()

@@ -28,14 +28,33 @@ class PtoPrinter(Printer):
         self.print_string(f"%{name}")
         return name
 
+    def print_string_literal(self, string: str) -> None:
+        """Text stays text: escaped as UTF-8 bytes, as xDSL prints it, it would be read back as bytes."""
+        escaped = "".join(f"\\{ord(c):02X}" if c < " " or c in '"\\\x7f' else c for c in string)
+        self.print_string(f'"{escaped}"')
+
     def print_op(self, op: Operation) -> None:
         """One operation; one in the synchronous form stands without the prefix of the dialect."""
+        if op.name.startswith("pto.") and _malformed(op):
+            self.print_generic_format, before = True, self.print_generic_format
+            super().print_op(op)
+            self.print_generic_format = before
+            return
         if "sync" not in op.properties:
             super().print_op(op)
             return
         self._print_results(op)
         self.print_string(op.name.partition(".")[2])
         op.print(self)
+
+
+def _malformed(op: Operation) -> bool:
+    """Whether ``op`` has too few or too many operands for the forms of its text; it came from the generic form."""
+    try:
+        op.verify_()
+    except Exception:  # operand segments that do not add up fail in other ways than VerifyException
+        return True
+    return False
 
 
 def new_name(taken: set[str], stem: str) -> str:

@@ -16,7 +16,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.interpreter import Interpreter
 from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.ir import Region as IrRegion
-from xdsl.utils.exceptions import VerifyException
+from xdsl.utils.exceptions import DiagnosticException
 
 from pto_gpu.asm import scalars
 from pto_gpu.asm.diagnostics import Diagnostic, sentence
@@ -39,6 +39,7 @@ from pto_gpu.errors import PtoError
 from pto_gpu.isa.record import Call
 from pto_gpu.memory import UnifiedBuffer
 from pto_gpu.numerics import resolve_numerics
+from pto_gpu.tilebuf import region_of
 from pto_gpu.types import DYNAMIC
 
 #: Calls inside calls; a chain of calls is run by recursion.
@@ -141,7 +142,7 @@ class Verifier:
                 self._constants.fold(op)
         except PtoError as error:
             self._problem(op, str(error))
-        except (VerifyException, ArithmeticError, AssertionError, ValueError) as error:
+        except (DiagnosticException, ArithmeticError, AssertionError, ValueError) as error:
             self._problem(op, f"{op.name}: {sentence(str(error)) or 'cannot be computed'}")
         for result in op.results:
             if is_tile(result.type) and result not in self._tiles:
@@ -228,11 +229,13 @@ class Verifier:
             tile.cols = self._constants[op.valid_col]
         if op.addr is not None:
             tile.set_address(self._constants[op.addr])
-        self._settle(tile)
+        self._settle(op, tile)
 
-    def _settle(self, tile: StaticTile) -> None:
+    def _settle(self, op: Operation, tile: StaticTile) -> None:
         """Raise for a valid region or an address that the tile cannot have; it is then taken as unknown."""
         try:
+            if tile.type is not None and tile.region is not None:
+                region_of(tile.type, 1, *tile.region, op.name)
             tile.tiles(self._buffer)
         except PtoError:
             if tile.type is not None and tile.type.slayout == "none_box":
@@ -248,12 +251,12 @@ class Verifier:
             written = tile.written
             self._write(op.tile)
             tile.written = written
-        self._settle(tile)
+        self._settle(op, tile)
 
     def _set_valid(self, op: SetValidShapeOp) -> None:
         tile = self._tile(op.tile)
         tile.set_region(self._constants[op.rows], self._constants[op.cols])
-        self._settle(tile)
+        self._settle(op, tile)
 
     # -- instructions -------------------------------------------------------------------------------------
 
