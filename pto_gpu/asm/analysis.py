@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from xdsl.dialects import func, scf
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
-from pto_gpu.asm.ops import AssignOp, LoadOp, SetValidShapeOp, StoreOp, TileOp
+from pto_gpu.asm.ops import AssignOp, InstructionOp, LoadOp, SetValidShapeOp, StoreOp, TileOp
 from pto_gpu.asm.types import is_tile
 from pto_gpu.asm.view_ops import MakeTensorViewOp, PartitionViewOp
+from pto_gpu.isa.record import Family
 
 _HANDING_ON = (scf.YieldOp, scf.ConditionOp, func.ReturnOp, func.CallOp)
 
@@ -111,9 +112,15 @@ def handed_on(function: func.FuncOp) -> set[SSAValue]:
     return found
 
 
-def reshaped(function: func.FuncOp) -> set[SSAValue]:
-    """Tiles whose valid region the program changes."""
-    return {origin(op.tile) for op in function.walk() if isinstance(op, SetValidShapeOp)}
+def partly_written(function: func.FuncOp) -> set[SSAValue]:
+    """Tiles whose valid region can hold elements that nothing wrote: it grows, or a reduction fills one column."""
+    found = set()
+    for op in function.walk():
+        if isinstance(op, SetValidShapeOp):
+            found.add(origin(op.tile))
+        elif isinstance(op, InstructionOp) and op.RECORD.family is Family.ROW_REDUCE:
+            found |= {origin(v) for v in op.targets}
+    return found
 
 
 def final_tiles(function: func.FuncOp) -> list[SSAValue]:

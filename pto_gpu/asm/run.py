@@ -61,7 +61,7 @@ class Runner:
         for one in parsed.functions.values():
             if not one.is_declaration:
                 self._fresh |= analysis.handed_on(one)
-                self._cleared |= analysis.reshaped(one)
+                self._cleared |= analysis.partly_written(one)
         self._device = self._choose_device()
         self._uses = analysis.argument_uses(function, parsed.functions)
         for value, one in bound.values.items():
@@ -179,9 +179,8 @@ class Runner:
             tiles = TileBuf.from_array(moved(data, self._device), one.type, rows, cols)
             return wave.define(value, tiles, written=True)
         tiles = self._storage(value, one.type, Region(rows, cols), wave)
-        if value in self._uses.read:
-            tiles.data[...] = moved(data, self._device)
-        return wave.define(value, tiles, written=value in self._uses.read)
+        tiles.data[...] = moved(data, self._device)
+        return wave.define(value, tiles, written=True)
 
     def _view(self, value: SSAValue, array: Array) -> View:
         stated: tuple[int, ...] = value.type.data.sizes  # type: ignore[attr-defined]  # a view type
@@ -205,7 +204,7 @@ class Runner:
         held = self._tiles.get(value)
         if held is None or held.type != ty or held.batch < wave.batch:
             held = self._tiles[value] = TileBuf.zeros(ty, wave.batch, self._device, 0, 0)
-        elif value in self._cleared:  # else elements of another wave could be seen in a valid region that grows
+        elif value in self._cleared:  # else elements of another wave could be seen where nothing is written
             held.data[...] = 0
         return TileBuf.from_array(held.data[: wave.batch], ty, *region)
 
@@ -223,7 +222,7 @@ class Runner:
         target = self._output(name, tiles.type)[wave.start : wave.stop]
         if not _same_memory(tiles.data, target):
             target[...] = moved(tiles.data, "cpu" if self.bound.device == "cpu" else self._device)
-        elif tile.value not in self._cleared and tile.value not in self._uses.read:
+        elif tile.value not in self._cleared and self.bound.values.get(tile.value) is None:
             return  # zeros to begin with, and only valid elements were written
         zero_outside(tiles, target)
 

@@ -1,0 +1,427 @@
+"""Running programs: kernels against the Python calls, control flow, addresses, waves, inputs and results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from asm_kernel import KERNEL, kernel_by_calls, kernel_inputs
+from conftest import Backend
+from rig import assert_same
+
+import pto_gpu as pto
+from pto_gpu.asm import interpret
+from pto_gpu.asm import run as asm_run
+
+T = "!pto.tile_buf<vec, 16x16xf32>"
+LATE = "!pto.tile_buf<vec, 16x16xf32, valid=?x?>"
+TY = pto.TileBufType("f32", 16, 16)
+
+
+def parse(text: str) -> Any:
+    return pto.asm.parse(text, "program.pto")
+
+
+def tiles(rng: np.random.Generator, batch: int = 6) -> np.ndarray:
+    return rng.standard_normal((batch, 16, 16), dtype=np.float32)
+
+
+def same(seen: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> None:
+    assert list(seen) == list(wanted)
+    for name, x in wanted.items():
+        assert_same(seen[name], x, name)
+
+
+def failure(program: Any, inputs: dict[str, Any], **keywords: Any) -> tuple[int, int, str]:
+    with pytest.raises(pto.AsmError) as refused:
+        program.run(inputs, **keywords)
+    (one,) = refused.value.diagnostics
+    return one
+
+
+# -- kernels ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("numerics", ["isa", "simulator", "a5"])
+def test_a_kernel_equals_the_python_calls(host_backend: Backend, numerics: str) -> None:
+    inputs = kernel_inputs(9, 3)
+    before = {name: np.copy(x) for name, x in inputs.items()}
+    program = parse(KERNEL.read_text())
+    assert program.target == "a2a3"
+    seen = program.run(inputs, backend=host_backend.name, numerics=numerics)
+    same(seen, kernel_by_calls(inputs, backend="numpy", numerics=numerics))
+    assert all(np.array_equal(inputs[name], x, equal_nan=False) or name in "xy" for name, x in before.items())
+    for name in ("x", "y"):
+        assert_same(inputs[name], before[name], name)
+
+
+def test_waves_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = kernel_inputs(23, 2)
+    program = parse(KERNEL.read_text())
+    wanted = program.run(inputs)
+    counted = []
+    real = interpret.Wave.__init__
+
+    def counting(self: Any, start: int, stop: int, *rest: Any) -> None:
+        counted.append((start, stop))
+        real(self, start, stop, *rest)
+
+    monkeypatch.setattr(interpret.Wave, "__init__", counting)
+    monkeypatch.setattr(asm_run, "WAVE_BYTES", 5 * 22_000)  # a batch element has 21 KB of tiles
+    same(program.run(inputs), wanted)
+    assert counted == [(0, 5), (5, 10), (10, 15), (15, 20), (20, 23)]
+
+
+def test_snippet_waves_make_no_difference(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
+    a, b = tiles(rng, 40), tiles(rng, 40)
+    valid = rng.integers(1, 17, (40, 2), dtype=np.int32)
+    text = f"""
+%m = tpartmin %a, %b : !pto.tile<...> -> !pto.tile<...>
+%p = tprelu %m, %b : !pto.tile<...>
+%k = pto.alloc_tile : {T}
+pto.trowmin ins(%p : !pto.tile_buf<...>) outs(%r : !pto.tile_buf<...>)
+pto.tpartmin ins(%b, %b : !pto.tile_buf<...>, !pto.tile_buf<...>) outs(%k : {T})
+"""
+    inputs = {"a": a, "a_valid": valid, "b": b}
+    text = text.replace("tprelu %m, %b", "tprelu %m, %m")
+    wanted = parse(text).run(inputs)
+    assert list(wanted) == ["r", "k"]
+    monkeypatch.setattr(asm_run, "WAVE_BYTES", 7 * 4 * 1024)
+    same(parse(text).run(inputs), wanted)
+    ta = pto.TileBuf.from_array(a, TY, valid[:, 0], valid[:, 1])
+    m = pto.tpartmin(ta, pto.TileBuf.from_array(b, TY))
+    same(wanted, {"r": pto.trowmin(pto.tprelu(m, m)).numpy(), "k": b})
+
+
+# -- control flow -------------------------------------------------------------------------------------------
+
+
+LOOP = f"""
+func.func private @least(%x: {T}, %y: {T}) -> {T} {{
+  %z = pto.tpartmin %x, %y : ({T}, {T}) -> {T}
+  return %z : {T}
+}}
+func.func @reduce(%p: !pto.tensor_view<?x16xf32>, %blocks: i32, %cut: index) -> {T} {{
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c16 = arith.constant 16 : index
+  %n = arith.index_cast %blocks : i32 to index
+  %end = arith.minsi %n, %cut : index
+  %rows = arith.muli %end, %c16 : index
+  %first = pto.partition_view %p, offsets = [%c0, %c0], sizes = [%c16, %c16] : !pto.tensor_view<?x16xf32> -> !pto.partition_tensor_view<16x16xf32>
+  %t = pto.tload %first : (!pto.partition_tensor_view<16x16xf32>) -> {T}
+  %r = scf.for %i = %c16 to %rows step %c16 iter_args(%acc = %t) -> ({T}) {{
+    %part = pto.partition_view %p, offsets = [%i, %c0], sizes = [%c16, %c16] : !pto.tensor_view<?x16xf32> -> !pto.partition_tensor_view<16x16xf32>
+    %x = pto.tload %part : (!pto.partition_tensor_view<16x16xf32>) -> {T}
+    %y = func.call @least(%acc, %x) : ({T}, {T}) -> {T}
+    scf.yield %y : {T}
+  }}
+  %few = arith.cmpi slt, %end, %n : index
+  scf.if %few {{
+    pto.tprelu ins(%r, %t : {T}, {T}) outs(%r : {T})
+  }}
+  return %r : {T}
+}}
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize(("blocks", "cut"), [(1, 9), (4, 9), (4, 3)])
+def test_loops_branches_and_calls(blocks: int, cut: int, rng: np.random.Generator) -> None:
+    x = rng.standard_normal((3, 64, 16), dtype=np.float32)
+    seen = parse(LOOP).run({"p": x, "blocks": blocks, "cut": cut})
+    parts = x[:, : 16 * min(blocks, cut)].reshape(3, -1, 16, 16)
+    wanted = parts.min(axis=1)
+    if cut < blocks:
+        wanted = np.where(wanted > 0, wanted, wanted * parts[:, 0])
+    same(seen, {"r": wanted})
+
+
+def test_a_loop_must_go_upwards_and_end() -> None:
+    text = f"""func.func @f(%x: {T}, %n: index, %step: index) {{
+  %c0 = arith.constant 0 : index
+  scf.for %i = %c0 to %n step %step {{
+    %k = arith.addi %i, %i : index
+  }}
+  %y = pto.tprelu %x, %x : ({T}, {T}) -> {T}
+  return
+}}"""
+    x = np.zeros((1, 16, 16), np.float32)
+    assert failure(parse(text), {"x": x, "n": 4, "step": 0}) == (
+        3,
+        3,
+        "scf.for: the step of a loop must be positive: seen 0",
+    )
+    program = parse(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asm_run, "MAX_STEPS", 1000)
+        message = failure(program, {"x": x, "n": 1 << 62, "step": 1})[2]
+    assert message.endswith("the program runs more than 1000 operations")
+
+
+# -- addresses ----------------------------------------------------------------------------------------------
+
+
+def test_tiles_at_one_address_share_bytes(rng: np.random.Generator) -> None:
+    """A tile that is read at an address holds what was written there through another."""
+    text = f"""
+%a0 = arith.constant 4096 : i64
+%a1 = arith.constant 4608 : i64
+%x = pto.alloc_tile addr = %a0 : {T}
+%half = pto.alloc_tile addr = %a1 : !pto.tile_buf<vec, 8x16xf32>
+pto.tload ins(%v : !pto.tensor_view<16x16xf32>) outs(%x : {T})
+pto.tpartmin ins(%half, %half : !pto.tile_buf<vec, 8x16xf32>, !pto.tile_buf<vec, 8x16xf32>) outs(%lower : !pto.tile_buf<vec, 8x16xf32>)
+pto.tassign %half, @tile(0x1000)
+pto.tpartmin ins(%half, %half : !pto.tile_buf<vec, 8x16xf32>, !pto.tile_buf<vec, 8x16xf32>) outs(%upper : !pto.tile_buf<vec, 8x16xf32>)
+"""  # noqa: E501
+    x = tiles(rng)
+    same(parse(text).run({"v": x}), {"lower": x[:, 8:], "upper": x[:, :8], "x": x})
+
+
+def test_inputs_move_to_their_addresses(rng: np.random.Generator) -> None:
+    """The second input is put where the first lies; both names then mean its bytes."""
+    text = f"""
+tassign %a, %here : {T}, index
+tassign %b, %here : {T}, index
+%m = tpartmin %a, %c : {T} -> {T}
+"""
+    a, b, c = tiles(rng), tiles(rng), tiles(rng)
+    same(parse(text).run({"a": a, "b": b, "c": c, "here": 0x200}), {"m": np.minimum(b, c)})
+    message = "TASSIGN: address=0x201 is not aligned: allowed multiples of 32"
+    assert failure(parse(text), {"a": a, "b": b, "c": c, "here": 0x201}) == (2, 1, message)
+
+
+def test_an_overlap_is_refused_as_in_python(rng: np.random.Generator) -> None:
+    text = f"""
+tassign %a, %here : {T}, index
+pto.tassign %m, @tile(0x400) : {T}
+pto.tpartmin ins(%a, %a : {T}, {T}) outs(%m : {T})
+"""
+    ub = pto.UnifiedBuffer(6, target="a5")
+    a, m = pto.TASSIGN(ub.tile(TY), 0x200), pto.TASSIGN(ub.tile(TY), 0x400)
+    with pytest.raises(pto.AddressError) as refused:
+        pto.TPARTMIN(m, a, a)
+    assert failure(parse(text), {"a": tiles(rng), "here": 0x200}) == (4, 1, str(refused.value))
+    assert parse(text).run({"a": tiles(rng), "here": 0})["m"].shape == (6, 16, 16)
+
+
+# -- valid regions ------------------------------------------------------------------------------------------
+
+
+def test_results_are_zero_outside_their_valid_regions(rng: np.random.Generator) -> None:
+    x = tiles(rng)
+    valid = rng.integers(0, 17, (6, 2), dtype=np.int32)
+    inside = (np.arange(16)[:, None] < valid[:, 0, None, None]) & (np.arange(16) < valid[:, 1, None, None])
+    wanted = np.where(inside, np.minimum(x, 0) * x + np.maximum(x, 0), 0).astype(np.float32)
+    for text in (
+        "%d = pto.tprelu %a, %a : (!pto.tile<...>, !pto.tile<...>) -> !pto.tile<...>",
+        "pto.tprelu ins(%a, %a : !pto.tile_buf<...>, !pto.tile_buf<...>) outs(%d : !pto.tile_buf<...>)",
+        f"%d = tprelu %a, %a : {LATE}",
+        f"%d = tprelu %a, %a : {LATE}\npto.tassign %d, @tile(0x40)\n%e = trowmin %a",
+    ):
+        if "trowmin" in text:
+            valid = np.maximum(valid, 1)
+            inside = (np.arange(16)[:, None] < valid[:, 0, None, None]) & (np.arange(16) < valid[:, 1, None, None])
+            wanted = np.where(inside, np.minimum(x, 0) * x + np.maximum(x, 0), 0).astype(np.float32)
+        assert_same(parse(text).run({"a": x, "a_valid": valid})["d"], wanted, text)
+    tile = pto.TileBuf.from_array(x, TY, valid[:, 0], valid[:, 1])
+    assert_same(parse("%d = tprelu %a, %a").run({"a": tile})["d"], wanted, "TileBuf")
+
+
+def test_set_validshape(rng: np.random.Generator) -> None:
+    text = f"""
+%c4 = arith.constant 4 : index
+%t = pto.alloc_tile valid_row = %n valid_col = %n : {LATE}
+pto.tpartmin ins(%a, %a : {LATE}, {LATE}) outs(%t : {LATE})
+pto.set_validshape %t, %c4, %n : {LATE}
+%r = trowmin %t
+"""
+    x = tiles(rng)
+    x[:, 9:] = x[:, :, 9:] = -99
+    wanted = np.zeros((6, 16, 1), np.float32)
+    wanted[:, :4, 0] = x[:, :4, :9].min(axis=2)
+    same(parse(text).run({"a": x, "a_valid": [9, 9], "n": 9}), {"r": wanted})
+    message = "pto.alloc_tile: valid_row=17 is out of range: allowed 0 to 16"
+    assert failure(parse(text), {"a": x, "n": 17}) == (3, 6, message)
+
+
+def test_a_rule_broken_by_some_tiles_names_them_and_the_line(rng: np.random.Generator) -> None:
+    valid = np.full((6, 2), 16, np.int32)
+    valid[[2, 4]] = 7, 9
+    program = parse("\n  %d = tpartmin %a, %b : !pto.tile<...> -> !pto.tile_buf<vec, 16x16xf32>")
+    x = tiles(rng)
+    part = pto.TileBuf.from_array(x, TY, valid[:, 0], valid[:, 1])
+    with pytest.raises(pto.ConstraintError) as refused:
+        pto.TPARTMIN(pto.TileBuf.zeros(TY, 6), part, part)
+    assert failure(program, {"a": x, "a_valid": valid, "b": x, "b_valid": valid}) == (2, 8, str(refused.value))
+    seen = program.run({"a": x, "a_valid": valid, "b": x, "b_valid": valid}, undefined="zero")
+    assert not seen["d"][2, 7:].any()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asm_run, "WAVE_BYTES", 3 * 1024)
+        two = "%e = tprelu %a, %b\n" + "%d = tpartmin %e, %b : !pto.tile<...> -> !pto.tile_buf<vec, 16x16xf32>"
+        message = failure(parse(two), {"a": x, "a_valid": valid, "b": x, "b_valid": valid})[2]
+    assert "1 of 3 tiles break this, first tile 2" in message
+    assert message.endswith("(tiles counted from 0)")
+
+
+# -- inputs and results -------------------------------------------------------------------------------------
+
+
+def test_what_is_returned(rng: np.random.Generator) -> None:
+    a, b = tiles(rng), tiles(rng)
+    snippet = parse("%m = tpartmin %a, %b\n%p = tprelu %m, %a\n%q = tpartmin %m, %b")
+    assert list(snippet.run({"a": a, "b": b})) == ["p", "q"]
+    chosen = snippet.run({"a": a, "b": b}, outputs=["m", "a"])
+    same(chosen, {"a": a, "m": np.minimum(a, b)})
+    message = "there is no tile 'z' to return: allowed a, b, m, p, q"
+    assert failure(snippet, {"a": a, "b": b}, outputs=["z"])[2] == message
+    function = parse(f"""func.func @f(%a: {T}, %b: {T}, %d: {T}) -> {T} {{
+  pto.tpartmin ins(%a, %b : {T}, {T}) outs(%d : {T})
+  %r = pto.tprelu %d, %d : ({T}, {T}) -> {T}
+  return %r : {T}
+}}""")
+    least = np.minimum(a, b)
+    same(function.run({"a": a, "b": b}), {"d": least, "r": np.where(least > 0, least, least * least)})
+
+
+def test_an_input_that_is_written_is_copied(rng: np.random.Generator) -> None:
+    a, b = tiles(rng), tiles(rng)
+    before = a.copy()
+    in_place = parse(f"pto.tpartmin ins(%a, %b : {T}, {T}) outs(%a : {T})")
+    same(in_place.run({"a": a, "b": b}), {"a": np.minimum(a, b)})
+    stored = parse(f"""func.func @f(%p: !pto.tensor_view<2x16x16xf32>, %t: {T}) {{
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c16 = arith.constant 16 : index
+  %q = pto.partition_view %p, offsets = [%c1, %c0, %c0], sizes = [%c1, %c16, %c16] : !pto.tensor_view<2x16x16xf32> -> !pto.partition_tensor_view<1x16x16xf32>
+  pto.tstore ins(%t : {T}) outs(%q : !pto.partition_tensor_view<1x16x16xf32>)
+  return
+}}""")  # noqa: E501
+    both = np.stack([a, a], axis=1)
+    same(stored.run({"p": both, "t": b}), {"p": np.stack([a, b], axis=1)})
+    same(stored.run({"t": b}), {"p": np.stack([np.zeros_like(b), b], axis=1)})
+    assert_same(both[:, 1], before, "p")
+    assert_same(a, before, "a")
+
+
+def test_strided_views(rng: np.random.Generator) -> None:
+    """Every other row of a transposed matrix: the view's strides, not the array's shape, say where elements are."""
+    text = """
+%c1 = arith.constant 1 : index
+%c2 = arith.constant 2 : index
+%c16 = arith.constant 16 : index
+%c32 = arith.constant 32 : index
+%v = pto.make_tensor_view %p, shape = [%c16, %c16], strides = [%c2, %c32] {layout = #pto.layout<dn>} : !pto.tensor_view<16x16xf32>
+%t = pto.tload %v : (!pto.tensor_view<16x16xf32>) -> !pto.tile<...>
+%r = tpartmin %t, %t
+"""  # noqa: E501
+    x = rng.standard_normal((3, 16, 32), dtype=np.float32)
+    same(parse(text).run({"p": x}), {"r": np.ascontiguousarray(x.swapaxes(1, 2)[:, ::2])})
+    assert "takes 511 of the 256 elements of %p" in failure(parse(text), {"p": x[:, :8].copy()})[2]
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "u16", "f16"])
+def test_torch_tensors_and_bits(dtype: str) -> None:
+    bits = np.arange(2 * 256, dtype=np.uint16).reshape(2, 16, 16)
+    element = pto.ELEMENT_TYPES[dtype]
+    mlir = "ui16" if dtype == "u16" else dtype
+    program = parse(f"%m = tpartmin %a, %a : !pto.tile<16x16x{mlir}>")
+    wanted = program.run({"a": bits.view(element.numpy)})["m"]
+    assert wanted.dtype == element.numpy
+    assert_same(wanted, bits, dtype)
+    tensor = torch.from_numpy(bits.view(np.int16)).view(getattr(torch, element.torch_name))
+    assert_same(program.run({"a": tensor})["m"], wanted, "torch")
+    if dtype == "bf16":
+        assert_same(program.run({"a": bits})["m"], wanted, "bits")
+        assert_same(parse("%m = tpartmin %a, %a").run({"a": tensor})["m"], wanted, "open type")
+
+
+BAD_INPUTS = [
+    ({}, "input a is missing: a tile, !pto.tile_buf<vec, 16x16xf32>"),
+    ({"a": 3.5}, "input a: a NumPy, torch or CuPy array is needed: seen float"),
+    ({"a": np.zeros((2, 16, 16))}, "input a: array of float64: the tile type says f32"),
+    ({"a": np.zeros((2, 8, 16), np.float32)}, "input a: shape [2, 8, 16]: the tile type needs [batch, 16, 16]"),
+    ({"a": np.zeros((2, 16, 16), np.float32), "a_valid": [8, 16]}, "input a: the type says valid_row=16: write ?"),
+    ({"a": np.zeros((2, 16, 16), np.float32), "n": 1.5}, "input n must be an integer: seen 1.5"),
+    ({"a": np.zeros((2, 16, 16), np.float32), "n": 1 << 64}, "input n is out of range"),
+    ({"a": np.zeros((2, 16, 16), np.float32), "n": 1}, "input s is missing: a scalar, f32"),
+    ({"a": np.zeros((2, 16, 16), np.float32), "n": 1, "s": "x"}, "input s must be a number, f32: seen str"),
+    ({"A": 1}, "there is no input 'A': allowed a, n, s, p"),
+    ({"a": np.zeros((2, 16, 16), np.float32), "n": 1, "s": 2}, "input p is missing: an array [batch, ...] of f32"),
+    (
+        {"a": np.zeros((2, 16, 16), np.float32), "n": 1, "s": 2, "p": np.zeros((3, 256), np.float32)},
+        "input p has a batch of 3: allowed 2, that of a",
+    ),
+    (
+        {"a": pto.TileBuf.zeros(pto.TileBufType("f32", 32, 16), 2)},
+        "input a: a tile of f32 32x16: the program says f32 16",
+    ),
+]
+
+
+@pytest.mark.parametrize(("inputs", "message"), BAD_INPUTS)
+def test_inputs_that_do_not_fit(inputs: dict[str, Any], message: str) -> None:
+    program = parse(f"""func.func @f(%a: {T}, %n: index, %s: f32, %p: !pto.ptr<f32>) {{
+  %c1 = arith.constant 1 : index
+  %v = pto.make_tensor_view %p, shape = [%n], strides = [%c1] : !pto.tensor_view<?xf32>
+  %m = pto.tpartmin %a, %a : ({T}, {T}) -> {T}
+  return
+}}""")
+    with pytest.raises(pto.AsmError) as refused:
+        program.run(inputs)
+    assert any(message in text for _, _, text in refused.value.diagnostics), str(refused.value)
+    assert all(line == 1 for line, _, _ in refused.value.diagnostics)
+
+
+def test_a_batch_of_one_and_of_none(rng: np.random.Generator) -> None:
+    program = parse("%m = tpartmin %a, %a")
+    x = tiles(rng)
+    same(program.run({"a": x[0]}), {"m": x[:1]})
+    same(program.run({"a": x[:0]}), {"m": x[:0]})
+    assert parse(KERNEL.read_text()).run(kernel_inputs(0, 1))["least"].shape == (0, 16, 32)
+
+
+def test_which_function_runs(rng: np.random.Generator) -> None:
+    body = f"(%a: {T}) -> {T} {{ %b = pto.tpartmin %a, %a : ({T}, {T}) -> {T}\nreturn %b : {T} }}"
+    two = parse(f"func.func @f{body}\nfunc.func @g{body}")
+    x = tiles(rng)
+    assert failure(two, {"a": x})[2] == "more than one function could be run: name one of f, g"
+    assert failure(two, {"a": x}, function="h")[2] == "there is no function 'h': allowed f, g"
+    same(two.run({"a": x}, function="g"), {"b": x})
+    entry = parse(
+        f"func.func @f{body}\nfunc.func @g{body}".replace(f"-> {T} {{", f"-> {T} attributes {{pto.entry}} {{", 1)
+    )
+    same(entry.run({"a": x}), {"b": x})
+    assert failure(parse("func.func private @f()"), {})[2] == "the program has no function with a body"
+
+
+def test_reading_what_was_never_stored(rng: np.random.Generator) -> None:
+    text = f"""func.func @f(%p: !pto.tensor_view<16x16xf32>, %t: {T}, %first: i1) {{
+  scf.if %first {{
+    pto.tstore ins(%t : {T}) outs(%p : !pto.tensor_view<16x16xf32>)
+  }}
+  %u = pto.tload %p : (!pto.tensor_view<16x16xf32>) -> {T}
+  pto.tstore ins(%u : {T}) outs(%p : !pto.tensor_view<16x16xf32>)
+  return
+}}"""
+    x = tiles(rng)
+    same(parse(text).run({"t": x, "first": True}), {"p": x})
+    message = "pto.tload: %p is read, but nothing is bound to it or stored there"
+    assert failure(parse(text), {"t": x, "first": False}) == (5, 8, message)
+
+
+def test_arguments_of_run(rng: np.random.Generator) -> None:
+    program = parse("%m = tpartmin %a, %a")
+    with pytest.raises(pto.TypeMismatch, match="inputs must be a mapping"):
+        program.run([1])
+    with pytest.raises(pto.ConstraintError, match="backend='fpga' is not known"):
+        program.run({"a": tiles(rng)}, backend="fpga")
+    with pytest.raises(pto.ConstraintError, match="target='a9' is not known"):
+        program.verify("a9")
+    with pto.options(target="a2a3"), pytest.raises(pto.AsmError, match="i8 of dst is not supported on a2a3"):
+        parse("%m = tpartmin %a, %a : !pto.tile<32x32xi8>").verify()
+    wide = parse("%m = tpartmin %a, %b")
+    huge = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (1, 1 << 15, 1 << 15), (4, 0, 0))
+    assert "bytes: allowed" in failure(parse("%m = tpartmin %a, %a\n%n = tpartmin %m, %m"), {"a": huge})[2]
+    assert failure(wide, {"a": tiles(rng), "b": tiles(rng, 5)})[2] == "input b has a batch of 5: allowed 6, that of a"
