@@ -425,3 +425,20 @@ def test_arguments_of_run(rng: np.random.Generator) -> None:
     huge = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (1, 1 << 15, 1 << 15), (4, 0, 0))
     assert "bytes: allowed" in failure(parse("%m = tpartmin %a, %a\n%n = tpartmin %m, %m"), {"a": huge})[2]
     assert failure(wide, {"a": tiles(rng), "b": tiles(rng, 5)})[2] == "input b has a batch of 5: allowed 6, that of a"
+
+
+def test_elements_that_nothing_writes_are_zero_in_every_wave(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TROWMIN fills one column of a wider tile, which the last wave left full of something else."""
+    text = f"""
+%t = pto.alloc_tile : {T}
+%u = pto.alloc_tile : {T}
+pto.trowmin ins(%a : {T}) outs(%t : {T})
+pto.tpartmin ins(%t, %t : {T}, {T}) outs(%r : {T})
+pto.tpartmin ins(%a, %a : {T}, {T}) outs(%t : {T})
+pto.tpartmin ins(%t, %t : {T}, {T}) outs(%u : {T})
+"""
+    a = np.random.default_rng(3).standard_normal((9, 16, 16), dtype=np.float32)
+    wanted = np.zeros_like(a)
+    wanted[:, :, 0] = a.min(axis=2)
+    monkeypatch.setattr(asm_run, "WAVE_BYTES", 3 * 1024)
+    same(parse(text).run({"a": a}), {"r": wanted, "u": a})

@@ -13,8 +13,9 @@ from xdsl.utils.lexer import Span
 
 from pto_gpu.errors import AsmError
 
-#: A longer source line is shown without its end.
+#: A longer source line, or message, is shown without its end.
 _SHOWN_COLUMNS: Final = 200
+_SHOWN_MESSAGE: Final = 500
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,10 @@ class Diagnostic:
 
     message: str
     span: Span[str]
+
+    def __post_init__(self) -> None:
+        if len(self.message) > _SHOWN_MESSAGE:  # it may quote the text
+            object.__setattr__(self, "message", self.message[:_SHOWN_MESSAGE] + " ...")
 
     @property
     def line(self) -> int:

@@ -74,7 +74,7 @@ def _verify(program: Program, file: Path, target: str | None, undefined: str, js
     if json:
         print_json({"status": EQUAL, "file": str(file), "target": name, "inputs": program.inputs()})
     else:
-        print(f"{file}: nothing to be said against it on {name}")
+        print(f"{file}: no errors on {name}")
     return EQUAL
 
 
