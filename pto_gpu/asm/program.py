@@ -13,7 +13,7 @@ from pto_gpu.asm import analysis, parser, printer
 from pto_gpu.asm.bind import bind, scalar
 from pto_gpu.asm.diagnostics import asm_error, asm_error_at
 from pto_gpu.asm.run import Allocate, Runner
-from pto_gpu.asm.types import VIEW_TYPES, element_of, is_tile, tile_type, view_shape
+from pto_gpu.asm.types import VIEW_TYPES, element_of, is_scalar, is_tile, tile_type, view_shape
 from pto_gpu.asm.verify import Verifier, structure_problems
 from pto_gpu.defaults import current_options
 from pto_gpu.errors import TypeMismatch
@@ -132,7 +132,7 @@ class Program:
         given: dict[SSAValue, Any] = {}
         for argument in self._function(function).args:
             name = self._parsed.name_of(argument)
-            if name in scalars and not is_tile(argument.type):
+            if name in scalars and is_scalar(argument.type):
                 given[argument] = scalar(name, argument.type, scalars[name])
         walk = Verifier(self._parsed, self._verifier(None).target, "error", given)
         walk.run()

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, NoReturn, Protocol
 
-from xdsl.dialects.builtin import IndexType, IntegerType, i64
+from xdsl.dialects.builtin import AnyFloat, IndexType, IntegerType, i64
 from xdsl.ir import Attribute, Data, SSAValue, TypeAttribute
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
@@ -214,6 +214,11 @@ def is_tile(attribute: Attribute) -> bool:
 def is_integer(attribute: Attribute) -> bool:
     """Whether values of this type are indices or integers."""
     return isinstance(attribute, (IndexType, IntegerType))
+
+
+def is_scalar(attribute: Attribute) -> bool:
+    """Whether values of this type are numbers."""
+    return is_integer(attribute) or isinstance(attribute, AnyFloat)
 
 
 def element_of(attribute: Attribute) -> ElementType | None:
