@@ -109,7 +109,7 @@ def mutated(draw: st.DrawFn) -> str:
     return text
 
 
-@settings(max_examples=2500)
+@settings(max_examples=1500)
 @given(mutated())
 def test_mutated_texts(text: str) -> None:
     check(text)

@@ -170,3 +170,12 @@ def test_arguments_of_parse() -> None:
         pto.asm.parse(b"%a")
     with pytest.raises(pto.TypeMismatch, match="filename must be a string"):
         pto.asm.parse("%a", 3)
+
+
+def test_values_without_a_name_get_one() -> None:
+    program = pto.asm.parse("tprelu %v, %x\n%p:2 = tpartargmin %v, %x, %i, %i\n%p_0 = tpartmin %p#0, %x")
+    first, second, third = str(program).splitlines()
+    assert first == "%v_0 = tprelu %v, %x : !pto.tile<...> -> !pto.tile<...>"
+    assert second.startswith("%p_0_0, %p_1 = tpartargmin ")
+    assert third.startswith("%p_0 = tpartmin %p_0_0, %x")
+    assert str(pto.asm.parse(str(program))) == str(program)

@@ -76,7 +76,7 @@ class Wave:
 
     def define(self, value: SSAValue, tiles: TileBuf | None, *, written: bool) -> Tile:
         """The tile that ``value`` names."""
-        tile = Tile(self.names.get(value, "?"), value, tiles, written=written)
+        tile = Tile(self.names[value], value, tiles, written=written)
         self.kept[value] = tile
         return tile
 

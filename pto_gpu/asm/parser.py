@@ -24,6 +24,7 @@ from xdsl.utils.mlir_lexer import MLIRTokenKind
 from pto_gpu.asm import diagnostics
 from pto_gpu.asm.dialect import dialect
 from pto_gpu.asm.lexer import PtoLexer, check_depth
+from pto_gpu.asm.printer import new_name
 from pto_gpu.asm.types import merged
 
 
@@ -65,7 +66,7 @@ class Parsed:
 
     def name_of(self, value: SSAValue) -> str:
         """The name of ``value`` in the text, without ``%``."""
-        return self.names.get(value, "?")
+        return self.names[value]
 
 
 def parse(text: str, filename: str) -> Parsed:
@@ -99,6 +100,7 @@ class PtoParser(Parser):
         self._arguments = Block()
         self._inputs: dict[str, BlockArgument] = {}
         self._functions = 0  # bodies that are being parsed
+        self._stems: dict[SSAValue, str] = {}  # of values that share a name, %x#0 and %x#1
         self._name_spans: list[Span[str]] = []
         self.spelled = ""
 
@@ -123,7 +125,19 @@ class PtoParser(Parser):
         if not operations:
             self.raise_error("the text has no operation")
         self._finish(operations)
+        self._name_all()
         return self._parsed
+
+    def _name_all(self) -> None:
+        """Give a name to every value that the text gives none: a result may be returned by it."""
+        names = self._parsed.names
+        taken = set(names.values())
+        for op in self._parsed.module.walk():
+            arguments = [a for region in op.regions for block in region.blocks for a in block.args]
+            for value in (*op.results, *arguments):
+                if value not in names:
+                    names[value] = new_name(taken, self._stems.get(value, "v"))
+                    taken.add(names[value])
 
     def _finish(self, operations: list[Operation]) -> None:
         parsed = self._parsed
@@ -249,7 +263,10 @@ class PtoParser(Parser):
             self.raise_error(f"%{name} is defined twice", span)
         self.ssa_values[name] = tuple(values)
         for i, value in enumerate(values):
-            self._parsed.names[value] = name if len(values) == 1 else f"{name}_{i}"
+            if len(values) == 1:
+                self._parsed.names[value] = name
+            else:
+                self._stems[value] = f"{name}_{i}"
             self._parsed.spans[value] = span
 
     def is_defined(self, name: str) -> bool:

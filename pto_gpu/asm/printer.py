@@ -12,19 +12,15 @@ from xdsl.printer import Printer
 
 
 class PtoPrinter(Printer):
-    """Prints values under the names that they have in ``names``; a value without one gets a new name."""
+    """Prints values under the names that they have in ``names``."""
 
     def __init__(self, stream: io.StringIO, names: Mapping[SSAValue, str]) -> None:
         super().__init__(stream)
-        self._names = dict(names)
-        self._taken = set(self._names.values())
+        self._names = names
 
     def print_ssa_value(self, value: SSAValue) -> str:
         """``%name``; returns the name."""
-        name = self._names.get(value)
-        if name is None:
-            name = self._names[value] = new_name(self._taken, "v")
-            self._taken.add(name)
+        name = self._names[value]
         self.print_string(f"%{name}")
         return name
 
