@@ -95,6 +95,31 @@ pto.tpartmin ins(%b, %b : !pto.tile_buf<...>, !pto.tile_buf<...>) outs(%k : {T})
     same(wanted, {"r": pto.trowmin(pto.tprelu(m, m)).numpy(), "k": b})
 
 
+def test_a_kernel_on_every_backend(backend: Backend) -> None:
+    """Host arrays: with triton on a GPU the tiles of each wave are copied there, and the results back."""
+    inputs = kernel_inputs(3, 2)
+    seen = parse(KERNEL.read_text()).run(inputs, backend=backend.name)
+    same(seen, kernel_by_calls(inputs, backend="numpy"))
+
+
+@pytest.mark.gpu
+def test_arrays_on_a_gpu() -> None:
+    """The results are where the inputs are."""
+    inputs = kernel_inputs(300, 2)
+    there = {name: torch.from_numpy(x).to("cuda") if isinstance(x, np.ndarray) else x for name, x in inputs.items()}
+    seen = parse(KERNEL.read_text()).run(there)
+    assert all(x.device.type == "cuda" for x in seen.values())
+    same({name: x.cpu().numpy() for name, x in seen.items()}, kernel_by_calls(inputs, backend="numpy"))
+    snippet = parse("%m = tpartmin %a, %b\npto.tassign %m, @tile(0x400)\n%r = trowmin %m")
+    a, b = (inputs[name][:, :16, :16].copy() for name in "xy")
+    valid = np.random.default_rng(0).integers(1, 17, (300, 2), dtype=np.int32)
+    host = {"a": a, "b": b, "a_valid": valid, "b_valid": valid}
+    there = {name: torch.from_numpy(x).to("cuda") if name in "ab" else x for name, x in host.items()}
+    wanted = snippet.run(host, backend="numpy", outputs=["m", "r"])
+    seen = snippet.run(there, outputs=["m", "r"])
+    same({name: x.cpu().numpy() for name, x in seen.items()}, wanted)
+
+
 # -- control flow -------------------------------------------------------------------------------------------
 
 

@@ -21,7 +21,7 @@ from pto_gpu.asm.ops import AllocTileOp, TileOp
 from pto_gpu.asm.parser import Parsed
 from pto_gpu.asm.static import WAVE_BYTES
 from pto_gpu.asm.types import VIEW_TYPES, tile_type
-from pto_gpu.asm.values import Array, Tile, View, moved, zero_outside
+from pto_gpu.asm.values import Array, Tile, View, device_of, moved, zero_outside
 from pto_gpu.defaults import Options
 from pto_gpu.errors import AsmError, BackendError, PtoError
 from pto_gpu.regions import Region
@@ -83,7 +83,7 @@ class Runner:
         """The program stores to this input: work on a copy, which becomes a result."""
         name = self.parsed.name_of(value)
         copy = self._make_array(name, tuple(array.data.shape), array.element)
-        copy[...] = array.data
+        copy[...] = moved(array.data, device_of(copy))
         array.data = copy
 
     def _make_array(self, name: str, shape: tuple[int, ...], element: ElementType) -> Any:
