@@ -14,7 +14,7 @@ from pto_gpu.backends.cpu.rows import load_ordering, place
 def least_of_row(tag, size, address, step, cols, order):
     """The least key of a row. A packed row is a multiple of 32 bytes long, so whole blocks of it can be read."""
     if step == size:
-        return least_key(tag, address, cols, order)
+        return least_key(tag, address, cols * size, order)
     least = scalar_key(tag, address, order)
     for j in range(1, cols):
         least = min(least, scalar_key(tag, address + j * step, order))

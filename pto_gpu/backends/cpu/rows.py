@@ -1,4 +1,4 @@
-"""Where the tiles of a batch lie, and one of them."""
+"""Where a tile lies, and rectangles of elements that are copied or cleared."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from pto_gpu.backends.cpu.lanes import load_int32, load_int64
+from pto_gpu.backends.cpu.lanes import copy_row, load_bits, load_int32, load_int64, store_bits
 from pto_gpu.backends.cpu.ordering import Ordering
 from pto_gpu.tilebuf import TileBuf
 
@@ -87,3 +87,41 @@ def load_ordering(address):
 def offset(operand, row, col):
     """The operand that starts at element (row, col) of ``operand``."""
     return operand[0] + row * operand[1] + col * operand[2], operand[1], operand[2], operand[3]
+
+
+@njit(nogil=True)
+def copy_rect(tag, size, dst, src, rows, cols):
+    """Copy ``rows x cols`` elements."""
+    to, source = dst[0], src[0]
+    if dst[3] and src[3]:
+        for _ in range(rows):
+            copy_row(tag, to, source, cols * size)
+            to, source = to + dst[1], source + src[1]
+    else:
+        for i in range(rows):
+            for j in range(cols):
+                at, bits = offset(dst, i, j)[0], load_bits(tag, offset(src, i, j)[0])
+                store_bits(tag, at, bits)
+
+
+@njit(nogil=True)
+def zero_rect(tag, dst, rows, cols):
+    """Clear ``rows x cols`` elements."""
+    for i in range(rows):
+        for j in range(cols):
+            store_bits(tag, offset(dst, i, j)[0], 0)
+
+
+@njit(nogil=True)
+def take_below(tag, size, dst, rows, cols, first, wide_cols, src0, rows0, cols0, src1, rows1, cols1):
+    """What lies below the ``first`` rows, which both sources define: copy what one defines, clear what none does.
+
+    Also clears what no source defines of the ``first`` rows, right of ``wide_cols``.
+    """
+    tall, tall_rows, tall_cols = (src0, rows0, cols0) if rows0 > rows1 else (src1, rows1, cols1)
+    below = tall_rows - first
+    copy_rect(tag, size, offset(dst, first, 0), offset(tall, first, 0), below, tall_cols)
+    if wide_cols < cols or tall_cols < cols or tall_rows < rows:
+        zero_rect(tag, offset(dst, 0, wide_cols), first, cols - wide_cols)
+        zero_rect(tag, offset(dst, first, tall_cols), below, cols - tall_cols)
+        zero_rect(tag, offset(dst, tall_rows, 0), rows - tall_rows, cols)
