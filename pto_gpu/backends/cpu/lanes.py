@@ -9,7 +9,8 @@ A *tag* is ``numba.int8``, ``int16`` or ``int32``: bit patterns, whatever the el
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from llvmlite import ir
@@ -90,6 +91,28 @@ def _int64(value: int) -> ir.Constant:
     return ir.Constant(ir.IntType(64), value)
 
 
+@contextmanager
+def _each_block(builder: ir.IRBuilder, first: Any, last: Any) -> Iterator[Any]:
+    """A loop over blocks ``first .. last``; its value is the offset of the block in bytes.
+
+    It is not unrolled: a row has few blocks, and the branches around an unrolled loop are mispredicted for each tile.
+    """
+    before, body, after = builder.block, builder.append_basic_block("block"), builder.append_basic_block("done")
+    builder.cbranch(builder.icmp_signed("<", first, last), body, after)
+    builder.position_at_end(body)
+    index = builder.phi(first.type)
+    index.add_incoming(first, before)
+    yield builder.shl(index, _int64(5))
+    following = builder.add(index, _int64(1))
+    index.add_incoming(following, builder.block)
+    again = builder.cbranch(builder.icmp_signed("<", following, last), body, after)
+    disable = builder.module.add_metadata([ir.MetaDataString(builder.module, "llvm.loop.unroll.disable")])
+    loop = builder.module.add_metadata([disable])
+    loop.operands = (loop, disable)  # LLVM knows a loop's metadata by its reference to itself
+    again.set_metadata("llvm.loop", loop)
+    builder.position_at_end(after)
+
+
 def _first_bytes(builder: ir.IRBuilder, nbytes: Any, vector: ir.VectorType) -> Any:
     """A block whose first ``nbytes`` bytes, 0 to 32, are ones and whose others are zeros."""
     table = builder.module.globals.get(_RAMP)
@@ -152,8 +175,8 @@ def _row(operands: int, compute: Compute) -> Callable[..., Any]:
             for place, result in zip(places, results, strict=False):
                 store(result, place)
 
-        with cgutils.for_range(builder, builder.lshr(nbytes, _int64(5))) as loop:
-            block(builder.shl(loop.index, _int64(5)), lambda value, at: _store(builder, value, at, width))
+        with _each_block(builder, _int64(0), builder.lshr(nbytes, _int64(5))) as offset:
+            block(offset, lambda value, at: _store(builder, value, at, width))
         left = builder.and_(nbytes, _int64(BLOCK - 1))
         with builder.if_then(builder.icmp_signed("!=", left, _int64(0))):
             done = builder.and_(nbytes, _int64(-BLOCK))
@@ -197,8 +220,7 @@ def _partial_row(dsts: int, compute: Compute) -> Callable[..., Any]:
         first, last = (builder.lshr(n, _int64(5)) for n in (common, nbytes))
         mixed, left = (builder.and_(n, _int64(BLOCK - 1)) for n in (common, nbytes))
         start, end = (builder.shl(n, _int64(5)) for n in (first, last))
-        with cgutils.for_range(builder, first) as loop:
-            offset = builder.shl(loop.index, _int64(5))
+        with _each_block(builder, _int64(0), first) as offset:
             store(computed(offset), offset)
         with builder.if_then(nonzero(mixed)):
             mask = _first_bytes(builder, mixed, whole)
@@ -210,8 +232,7 @@ def _partial_row(dsts: int, compute: Compute) -> Callable[..., Any]:
                 with at_end:
                     store(values, start, left)
         copied = builder.add(first, builder.zext(nonzero(mixed), ir.IntType(64)))
-        with cgutils.for_range(builder, last, start=copied) as loop:
-            offset = builder.shl(loop.index, _int64(5))
+        with _each_block(builder, copied, last) as offset:
             store(read(cover, offset), offset)
         with builder.if_then(builder.and_(nonzero(left), builder.icmp_signed("<=", copied, last))):
             store(read(cover, end), end, left)
@@ -371,8 +392,8 @@ def least_key(_: Any, tag: Any, src: Any, nbytes: Any, order: Any) -> Any:
             bits = _load(builder, builder.add(address, offset), vector, width)
             return _key(builder, bits, params, params.nan0)
 
-        with cgutils.for_range(builder, builder.lshr(size, _int64(5))) as loop:
-            fold(keys_at(builder.shl(loop.index, _int64(5))))
+        with _each_block(builder, _int64(0), builder.lshr(size, _int64(5))) as offset:
+            fold(keys_at(offset))
         left = builder.and_(size, _int64(BLOCK - 1))
         with builder.if_then(builder.icmp_signed("!=", left, _int64(0))):
             keys = keys_at(builder.and_(size, _int64(-BLOCK)))
@@ -396,6 +417,21 @@ def scalar_key(_: Any, tag: Any, address: Any, order: Any) -> Any:
         return builder.sext(builder.extract_element(key, ir.Constant(ir.IntType(32), 0)), ir.IntType(64))
 
     return types.int64(tag, address, order), emit
+
+
+@intrinsic
+def prefetch(_: Any, address: Any) -> Any:
+    """Ask for the cache line at ``address``; an address that nothing lies at does no harm."""
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[Any]) -> Any:
+        pointer, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
+        ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        to_read, keep, data = (ir.Constant(flag, n) for n in (0, 3, 1))
+        builder.call(ask, [builder.inttoptr(args[0], pointer), to_read, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), emit
 
 
 @intrinsic

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from numba import njit
-
 from pto_gpu.backends.cpu import ordering
-from pto_gpu.backends.cpu.compile import kernel
+from pto_gpu.backends.cpu.compile import inlined, kernel
 from pto_gpu.backends.cpu.lanes import choose_pair_element, choose_pair_row, load_bits, size_of, store_bits
 from pto_gpu.backends.cpu.rows import load_ordering, place, take_below
 
 
-@njit(nogil=True)
+@inlined
 def choose_pair_rect(tag, size, dst, src0, src1, cover, rows, cols, common, order):
     """``rows x cols`` pairs of ``cover``, one of the sources; both are combined in the first ``common`` columns."""
     (val, idx), (val0, idx0), (val1, idx1), (val2, idx2) = dst, src0, src1, cover

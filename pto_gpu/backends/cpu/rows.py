@@ -5,11 +5,17 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
-from pto_gpu.backends.cpu.lanes import copy_row, load_bits, load_int32, load_int64, store_bits
+from pto_gpu.backends.cpu.compile import inlined
+from pto_gpu.backends.cpu.lanes import copy_row, load_bits, load_int32, load_int64, prefetch, store_bits
 from pto_gpu.backends.cpu.ordering import Ordering
 from pto_gpu.tilebuf import TileBuf
+
+#: Tiles between the one that is computed and the one whose memory is asked for.
+AHEAD = 2
+#: The largest valid region that is asked for: a few of them have room in the first cache.
+FETCHED_BYTES = 1 << 13
+CACHE_LINE = 64
 
 
 class Descriptor(NamedTuple):
@@ -53,7 +59,7 @@ def _count_address(counts: Any) -> tuple[int, int, Any]:
     return held.ctypes.data, held.itemsize, held
 
 
-@njit(nogil=True)
+@inlined
 def place(descriptor, tile):
     """One tile: an operand, valid rows, valid columns.
 
@@ -66,7 +72,22 @@ def place(descriptor, tile):
     return (address, *steps, load_int64(descriptor + 64)), rows, cols
 
 
-@njit(nogil=True)
+@inlined
+def fetch_ahead(size, descriptor, tile, end):
+    """Ask for the valid region of a tile that is soon to be read, unless it is the end or large.
+
+    A tile is a page or so, too little for a processor to find its pattern of rows by itself.
+    """
+    if tile < end:
+        operand, rows, cols = place(descriptor, tile)
+        width = cols * size
+        if rows * width <= FETCHED_BYTES:
+            for at in range(0, width, CACHE_LINE):
+                for i in range(rows):
+                    prefetch(operand[0] + i * operand[1] + at)
+
+
+@inlined
 def load_ordering(address):
     """The :class:`Ordering` whose fields lie at ``address`` as int64."""
     return Ordering(
@@ -83,13 +104,13 @@ def load_ordering(address):
     )
 
 
-@njit(nogil=True)
+@inlined
 def offset(operand, row, col):
     """The operand that starts at element (row, col) of ``operand``."""
     return operand[0] + row * operand[1] + col * operand[2], operand[1], operand[2], operand[3]
 
 
-@njit(nogil=True)
+@inlined
 def copy_rect(tag, size, dst, src, rows, cols):
     """Copy ``rows x cols`` elements."""
     to, source = dst[0], src[0]
@@ -104,7 +125,7 @@ def copy_rect(tag, size, dst, src, rows, cols):
                 store_bits(tag, at, bits)
 
 
-@njit(nogil=True)
+@inlined
 def zero_rect(tag, dst, rows, cols):
     """Clear ``rows x cols`` elements."""
     for i in range(rows):
@@ -112,7 +133,7 @@ def zero_rect(tag, dst, rows, cols):
             store_bits(tag, offset(dst, i, j)[0], 0)
 
 
-@njit(nogil=True)
+@inlined
 def take_below(tag, size, dst, rows, cols, first, wide_cols, src0, rows0, cols0, src1, rows1, cols1):
     """What lies below the ``first`` rows, which both sources define: copy what one defines, clear what none does.
 
