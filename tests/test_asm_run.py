@@ -467,3 +467,23 @@ pto.tpartmin ins(%t, %t : {T}, {T}) outs(%u : {T})
     wanted[:, :, 0] = a.min(axis=2)
     monkeypatch.setattr(asm_run, "WAVE_BYTES", 3 * 1024)
     same(parse(text).run({"a": a}), {"r": wanted, "u": a})
+
+
+def test_a_snippet_returns_what_a_loop_hands_on_and_tiles_under_their_first_name(rng: np.random.Generator) -> None:
+    text = f"""
+%c0 = arith.constant 0 : index
+%c1 = arith.constant 1 : index
+%t = pto.alloc_tile : {T}
+%u = pto.tassign %t, %address : {T} -> {T}
+pto.tpartmin ins(%a, %a : {T}, {T}) outs(%u : {T})
+%r = scf.for %i = %c0 to %n step %c1 iter_args(%m = %b) -> ({T}) {{
+  %k = pto.tprelu %m, %b : ({T}, {T}) -> {T}
+  scf.yield %k : {T}
+}}
+"""
+    a, b = tiles(rng), tiles(rng)
+    wanted = np.where(b > 0, b, b * b)
+    inputs = {"a": a, "b": b, "n": 2, "address": 64}
+    same(parse(text).run(inputs), {"t": a, "r": np.where(wanted > 0, wanted, wanted * b)})
+    same(parse(text).run(inputs, outputs=["u"]), {"u": a})
+    same(parse(text).run({**inputs, "n": 0}, outputs=["r"]), {"r": b})

@@ -23,9 +23,16 @@ class ArgumentUses:
     written: set[SSAValue] = field(default_factory=set)
 
 
-def argument_uses(function: func.FuncOp, functions: dict[str, func.FuncOp]) -> ArgumentUses:
-    """What ``function`` does with its arguments, through the functions that it calls as well."""
-    uses = ArgumentUses()
+def argument_uses(
+    function: func.FuncOp,
+    functions: dict[str, func.FuncOp],
+    known: dict[func.FuncOp, ArgumentUses] | None = None,
+) -> ArgumentUses:
+    """What ``function`` does with its arguments, through the functions that it calls as well (``known`` so far)."""
+    known = {} if known is None else known
+    if function in known:
+        return known[function]
+    uses = known[function] = ArgumentUses()
     if function.is_declaration:
         return uses
     for op in function.walk():
@@ -42,7 +49,7 @@ def argument_uses(function: func.FuncOp, functions: dict[str, func.FuncOp]) -> A
                 uses.read |= roots(value)
         elif isinstance(op, func.CallOp):
             callee = functions[op.callee.string_value()]
-            inner = argument_uses(callee, functions)
+            inner = argument_uses(callee, functions, known)
             if callee.is_declaration:
                 continue
             for parameter, value in zip(callee.args, op.arguments, strict=True):
@@ -129,6 +136,8 @@ def final_tiles(function: func.FuncOp) -> list[SSAValue]:
     last_read: dict[SSAValue, int] = {}
     last_write: dict[SSAValue, int] = {}
     for place, outer in enumerate(block.ops):
+        if outer.regions:  # what a loop or a branch hands on
+            last_write |= {v: place for v in outer.results if is_tile(v.type)}
         for op in outer.walk():
             reads, writes = _touched(op)
             last_read |= {origin(v): place for v in reads}

@@ -27,7 +27,7 @@ from pto_gpu.defaults import Options
 from pto_gpu.isa.record import Result
 from pto_gpu.memory import TASSIGN, UbTile, UnifiedBuffer
 from pto_gpu.regions import Region
-from pto_gpu.tilebuf import TileBuf, region_of
+from pto_gpu.tilebuf import TileBuf, check_tile_type, region_of
 from pto_gpu.types import DYNAMIC, TileBufType
 
 #: Operations that one wave may run; a loop that never ends stops here.
@@ -76,9 +76,7 @@ class Wave:
 
     def define(self, value: SSAValue, tiles: TileBuf | None, *, written: bool) -> Tile:
         """The tile that ``value`` names."""
-        tile = Tile(self.names[value], value, tiles, written=written)
-        self.kept[value] = tile
-        return tile
+        return Tile(self.names[value], value, tiles, written=written)
 
     def read(self, tile: Tile) -> TileBuf:
         """The tiles behind a source; raises for one that nothing wrote."""
@@ -189,6 +187,7 @@ class TileFunctions(type("_Instructions", (InterpreterFunctions,), _INSTRUCTIONS
         given = [_index(next(values)) if v is not None else None for v in (op.valid_row, op.valid_col)]
         if ty is None:  # <...>: known when it is written
             return (self.wave.define(op.res, None, written=False),)
+        check_tile_type(ty, op.name)
         full = _full_region(ty)
         rows, cols = (n if g is None else g for n, g in zip(full, given, strict=True))
         region = region_of(ty, self.wave.batch, rows, cols, op.name)

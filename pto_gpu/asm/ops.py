@@ -298,7 +298,7 @@ class SetValidShapeOp(IRDLOperation):
         if not is_tile(self.tile.type):
             raise VerifyException(f"set_validshape works on a tile: seen {self.tile.type}")
         data = self.tile.type.data  # type: ignore[attr-defined]  # a tile type
-        if isinstance(data, TileBufType) and DYNAMIC not in (data.v_row, data.v_col):
+        if isinstance(data, TileBufType) and (data.v_row, data.v_col) != (DYNAMIC, DYNAMIC):
             raise VerifyException(f"the valid region of {self.tile.type} is fixed: write valid=?x? in its type")
 
     @classmethod

@@ -183,7 +183,7 @@ class Program:
                 if name not in known:
                     message = f"there is no tile {name!r} to return: allowed {', '.join(known) or 'none'}"
                     raise asm_error_at(message, self._parsed.span_of(self._parsed.module))
-            return {name: known[name] for name in names}
+            return {name: analysis.origin(known[name]) for name in names}
         if self._parsed.snippet:
             return {name_of(v): v for v in analysis.final_tiles(entry)}
         last = entry.body.block.last_op

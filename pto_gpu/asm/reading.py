@@ -122,6 +122,7 @@ def parse_tile_op(cls: type[TileOp], parser: Parser) -> TileOp:
     if parser.parse_optional_keyword("ins") is not None:
         return _parse_dps(cls, parser)
     values = parse_values(parser)
+    refuse_subscripts(parser, cls.name)
     pos = parser.pos
     signature = parse_signature(parser)
     operands, results = _types_of(cls, parser, values, signature, pos)
@@ -188,6 +189,13 @@ def _attributes(cls: type[TileOp], parser: Parser) -> dict[str, Attribute]:
     return {}
 
 
+def refuse_subscripts(parser: Parser, op: str) -> None:
+    """Raise for ``%view[%i, %j]``."""
+    pos = parser.pos
+    if parser.parse_optional_punctuation("[") is not None:
+        parser.raise_error(f"{op}: subscripts are not supported: use pto.partition_view", pos, parser.pos)
+
+
 def refuse_clauses(parser: Parser, op: str) -> None:
     """Raise for a clause ``word = value``, an attribute or a tensor result after a transfer.
 
@@ -250,8 +258,7 @@ def _stored(cls: type[StoreOp], parser: Parser) -> list[Typed]:
     tile = parser.parse_unresolved_operand()
     parser.parse_punctuation(",")
     view = parser.parse_unresolved_operand()
-    if parser.parse_optional_punctuation("[") is not None:
-        parser.raise_error(f"{cls.name}: subscripts are not supported: use pto.partition_view")
+    refuse_subscripts(parser, cls.name)
     pos = parser.pos
     signature = parse_signature(parser)
     if signature is None:

@@ -131,7 +131,8 @@ class Runner:
                     if value in self._returned and self._device == "cpu":
                         continue
                     ty = tile_type(value.type)
-                    total += ty.nbytes if ty is not None else guess
+                    copies = 3 if value in self._fresh else 1  # of one round of a loop, of the next, of the result
+                    total += copies * (ty.nbytes if ty is not None else guess)
         for argument, one in self.bound.values.items():
             if argument in self._uses.written and argument not in self._returned:
                 ty = one.type if isinstance(one, TileBuf) else tile_type(argument.type)
@@ -140,12 +141,13 @@ class Runner:
 
     def _run_wave(self, wave: Wave) -> PythonValues:
         interpreter = Interpreter(self.parsed.module)
-        trace = _Trace()
+        trace = _Trace(wave.kept, set(self.outputs.values()))
         interpreter.listeners = (trace,)
         for functions in scalars.functions():
             interpreter.register_implementations(functions)
         interpreter.register_implementations(TileFunctions(wave))
         arguments = tuple(self._argument(value, wave) for value in self.function.args)
+        wave.kept.update((v, x) for v, x in zip(self.function.args, arguments, strict=True) if isinstance(x, Tile))
         try:
             return interpreter.call_op(self.function, arguments)
         except (AsmError, BackendError):
@@ -234,11 +236,16 @@ def _same_memory(a: Any, b: Any) -> bool:
 
 
 class _Trace(Interpreter.Listener):
-    """The operations that are running, the innermost last; stops a program that runs too many."""
+    """The operations that are running, the innermost last; stops a program that runs too many.
 
-    def __init__(self) -> None:
+    ``wanted``: the values to return; the tiles that they name are put into ``kept``.
+    """
+
+    def __init__(self, kept: dict[SSAValue, Tile], wanted: set[SSAValue]) -> None:
         self.running: list[Operation] = []
         self._steps = 0
+        self._kept = kept
+        self._wanted = wanted
 
     def will_interpret_op(self, op: Operation, args: PythonValues) -> None:
         """Count and remember."""
@@ -248,5 +255,7 @@ class _Trace(Interpreter.Listener):
             raise InterpretationError(f"the program runs more than {MAX_STEPS} operations")
 
     def did_interpret_op(self, op: Operation, results: PythonValues) -> None:
-        """Forget."""
+        """Forget; keep the results that are to be returned."""
         self.running.pop()
+        if self._wanted:
+            self._kept.update((v, x) for v, x in zip(op.results, results, strict=True) if v in self._wanted)

@@ -39,7 +39,7 @@ from pto_gpu.errors import PtoError
 from pto_gpu.isa.record import Call
 from pto_gpu.memory import UnifiedBuffer
 from pto_gpu.numerics import resolve_numerics
-from pto_gpu.tilebuf import region_of
+from pto_gpu.tilebuf import check_tile_type, region_of
 from pto_gpu.types import DYNAMIC
 
 #: Calls inside calls; a chain of calls is run by recursion.
@@ -233,14 +233,16 @@ class Verifier:
 
     def _settle(self, op: Operation, tile: StaticTile) -> None:
         """Raise for a valid region or an address that the tile cannot have; it is then taken as unknown."""
+        if tile.type is None:
+            return
         try:
-            if tile.type is not None and tile.region is not None:
+            check_tile_type(tile.type, op.name)
+            if tile.region is not None:
                 region_of(tile.type, 1, *tile.region, op.name)
             tile.tiles(self._buffer)
         except PtoError:
-            if tile.type is not None and tile.type.slayout == "none_box":
-                tile.type = None
-                raise  # boxed tiles are refused where they are used
+            tile.type = None
+            raise
 
     def _assign(self, op: AssignOp) -> None:
         tile = self._tile(op.tile)
