@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from asm_texts import Text, texts
 
@@ -179,3 +182,26 @@ def test_values_without_a_name_get_one() -> None:
     assert second.startswith("%p_0_0, %p_1 = tpartargmin ")
     assert third.startswith("%p_0 = tpartmin %p_0_0, %x")
     assert str(pto.asm.parse(str(program))) == str(program)
+
+
+def test_a_new_record_is_all_that_a_new_operation_needs() -> None:
+    """An instruction under another name, in a process that knows no more of it than its record."""
+    code = """
+import dataclasses, numpy as np
+from pto_gpu import isa
+real = isa.instructions()
+isa.instructions = lambda: {**real, "TFOO": dataclasses.replace(real["TPARTMIN"], name="TFOO")}
+import pto_gpu as pto
+x, y = np.random.default_rng(0).standard_normal((2, 3, 16, 16), dtype=np.float32)
+program = pto.asm.parse("%d = tfoo %a, %b : !pto.tile<16x16xf32>")
+assert (program.run({"a": x, "b": y})["d"] == np.minimum(x, y)).all()
+again = pto.asm.parse(program.emit("dps"))
+assert "pto.tfoo ins(%a, %b" in str(again)
+try:
+    pto.asm.parse("%d = tfoo %a, %b : !pto.tile<32x32xi8>").verify("a2a3")
+except pto.AsmError as error:
+    assert "TFOO: element type i8 of dst is not supported on a2a3" in str(error)
+else:
+    raise AssertionError
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -13,8 +13,9 @@ from pto_gpu.asm import analysis, parser, printer
 from pto_gpu.asm.bind import bind, scalar
 from pto_gpu.asm.diagnostics import asm_error, asm_error_at
 from pto_gpu.asm.run import Allocate, Runner
+from pto_gpu.asm.structure import structure_problems
 from pto_gpu.asm.types import VIEW_TYPES, element_of, is_scalar, is_tile, tile_type, view_shape
-from pto_gpu.asm.verify import Verifier, structure_problems
+from pto_gpu.asm.verify import Verifier
 from pto_gpu.defaults import current_options
 from pto_gpu.errors import TypeMismatch
 from pto_gpu.numerics import Numerics
