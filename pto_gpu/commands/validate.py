@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,6 +31,10 @@ def validate(
     backend: Annotated[
         str, typer.Option(help=f"Under test: {either(b for b in BACKENDS if b != 'numpy')}; numpy is the reference.")
     ] = "auto",
+    exhaustive: Annotated[
+        bool,
+        typer.Option("--exhaustive", help="Every combination of operand values of 8 and 16 bits, not random tiles."),
+    ] = False,
     workers: Annotated[int | None, typer.Option(help="Threads; default every core.")] = None,
     save: Save = Path("failures"),
     json: Json = False,
@@ -48,8 +52,14 @@ def validate(
         "shape": shape_of(shape) if shape is not None else None,
         "tiles": DEFAULT_TILES if tiles is None else tiles,
         "seed": DEFAULT_SEED if seed is None else seed,
+        "exhaustive": exhaustive,
     }
-    campaigns = [Campaign(op, dtypes, **settings) for op, dtypes in _combinations(ops or [], dtype, target)]
+    combinations = _combinations(ops or [], dtype, target)
+    left_out: list[str] = []
+    if exhaustive:
+        _refuse_with_exhaustive({"--shape": shape, "--tiles": tiles, "--seed": seed})
+        combinations, left_out = _small_enough(combinations, named=dtype is not None)
+    campaigns = [Campaign(op, dtypes, **settings) for op, dtypes in combinations]
     out = report.printer(to_stderr=json)
     start = time.perf_counter()
     results, data = [], []
@@ -60,6 +70,8 @@ def validate(
         data.append(report.result_data(result, path))
     seconds = time.perf_counter() - start
     out.print("\n".join(report.coverage_lines(results, seconds, campaigns[len(results) :])))
+    if left_out:
+        out.print("\n".join(f"not covered: {text}" for text in left_out))
     status = EQUAL if all(r.equal for r in results) else MISMATCH
     if any(r.interrupted for r in results):
         status = INTERRUPTED
@@ -68,12 +80,46 @@ def validate(
     return status
 
 
+def _refuse_with_exhaustive(choices: Mapping[str, Any]) -> None:
+    given = [name for name, value in choices.items() if value is not None]
+    if given:
+        raise ConstraintError(f"{given[0]} is not for --exhaustive, which takes every combination of values once")
+
+
+def _small_enough(
+    combinations: Sequence[tuple[str, tuple[str, ...]]], *, named: bool
+) -> tuple[list[tuple[str, tuple[str, ...]]], list[str]]:
+    """The combinations whose values can all be taken, and why the others cannot; refused if ``named`` by the user."""
+    from pto_gpu.campaign.space import space_of
+    from pto_gpu.isa import instruction
+
+    small, left_out = [], []
+    for op, dtypes in combinations:
+        try:
+            space_of(instruction(op), dtypes)
+        except ConstraintError as error:
+            if named:
+                raise
+            left_out.append(str(error))
+        else:
+            small.append((op, dtypes))
+    if not small:
+        raise ConstraintError(left_out[0])
+    return small, left_out
+
+
 def _run_all(campaigns: Sequence[Campaign]) -> Iterator[Result]:
     """The results one after the other, up to and including one that Ctrl-C ended."""
+    from pto_gpu.campaign import report
     from pto_gpu.campaign.run import run_campaign
 
     for place, campaign in enumerate(campaigns, 1):
-        with progress_bar(f"{place}/{len(campaigns)} {campaign.label}", campaign.tiles) as advance:
+
+        def rate(done: int, seconds: float, campaign: Campaign = campaign) -> str:
+            number, unit = campaign.counted(done)
+            return report.rate_text(number, seconds, unit)
+
+        with progress_bar(f"{place}/{len(campaigns)} {campaign.label}", campaign.tiles, rate) as advance:
             result = run_campaign(campaign, progress=advance)
         yield result
         if result.interrupted:
