@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from pto_gpu.campaign.storage import bits
+from pto_gpu.campaign.ulp import EXACT, Tolerance
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa.record import Family, Instruction, Kind, Operand
 from pto_gpu.tilebuf import TileBuf
@@ -65,12 +66,14 @@ class Comparison:
 
     ``tiles``: numbers of those that differ, in order. ``mismatches``: the first :data:`SHOWN` elements, by tile.
     ``categories``: how often each category occurs in a sample of up to :data:`SAMPLED` elements from all over.
+    ``tolerated``: elements that differ by no more than was allowed; they count as equal.
     """
 
     elements: int
     tiles: NumPyArray
     mismatches: tuple[Mismatch, ...]
     categories: Counter[str]
+    tolerated: int = 0
 
 
 @dataclass(frozen=True)
@@ -89,9 +92,13 @@ def compare(
     first_tile: int = 0,
     *,
     outside: bool = True,
+    tolerance: Tolerance = EXACT,
 ) -> Comparison:
-    """Compare the dst tiles ``seen`` with ``expected``; ``outside``: also the elements outside the valid region."""
-    sides = []
+    """Compare the dst tiles ``seen`` with ``expected``; ``outside``: also the elements outside the valid region.
+
+    ``tolerance`` is for values inside the valid region.
+    """
+    sides, tolerated = [], 0
     for operand in instruction.dsts:
         a, b = bits(seen[operand.name].data), bits(expected[operand.name].data)
         if np.array_equal(a, b):
@@ -99,10 +106,15 @@ def compare(
         differs: NumPyArray = a != b
         if not outside:
             differs &= _inside(seen[operand.name])
+        if operand.kind is Kind.VALUE and not tolerance.exact:
+            near = differs & _inside(seen[operand.name])
+            near[near] = tolerance.accepts(a[near], b[near], seen[operand.name].type.element)
+            tolerated += int(np.count_nonzero(near))
+            differs &= ~near
         sides.append(_Side(operand, differs))
     elements = sum(int(np.count_nonzero(side.differs)) for side in sides)
     if not elements:
-        return Comparison(0, np.empty(0, np.int64), (), Counter())
+        return Comparison(0, np.empty(0, np.int64), (), Counter(), tolerated)
     tiles = np.unique(np.concatenate([np.nonzero(side.differs.any(axis=(1, 2)))[0] for side in sides]))
 
     def described(places: list[tuple[int, int, int, int]]) -> list[Mismatch]:
@@ -115,7 +127,7 @@ def compare(
     sample = [place for tile in chosen.tolist() for place in _places(sides, tile, _PER_TILE, spread=True)]
     shown = [place for tile in tiles[:SHOWN].tolist() for place in _places(sides, tile, SHOWN, spread=False)][:SHOWN]
     categories = Counter(m.category for m in described(sample))
-    return Comparison(elements, tiles + first_tile, tuple(described(shown)), categories)
+    return Comparison(elements, tiles + first_tile, tuple(described(shown)), categories, tolerated)
 
 
 def _places(sides: list[_Side], tile: int, limit: int, *, spread: bool) -> list[tuple[int, int, int, int]]:

@@ -128,6 +128,8 @@ def checked_lines(checked: Checked) -> list[str]:
     found = checked.comparison
     what = f"{checked.instruction.name} {'/'.join(checked.dtypes)}"
     verdict = "equal" if checked.equal else "MISMATCH"
+    if not checked.tolerance.exact:
+        verdict += f" ({checked.tolerance.text}: {counted(found.tolerated, 'element')} not bit for bit)"
     counts = f", {differ_text(found.elements, len(found.tiles))}" if found.elements else ""
     lines = [f"{checked.path}: {what}: {verdict}, {counted(checked.batch, 'tile')}{counts}"]
     if checked.only_outside:
@@ -268,6 +270,9 @@ def checked_data(checked: Checked) -> dict[str, Any]:
         "mismatched_tiles": len(checked.comparison.tiles),
         "mismatch_categories_sampled": dict(checked.comparison.categories),
         "only_outside_valid_region": checked.only_outside,
+        "numerics": checked.numerics.label,
+        "tolerance": asdict(checked.tolerance),
+        "tolerated_elements": checked.comparison.tolerated,
         "mismatches": [mismatch_data(m) for m in checked.comparison.mismatches],
         "error": None,
     }
