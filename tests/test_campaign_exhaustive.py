@@ -12,7 +12,7 @@ import pto_gpu as pto
 from pto_gpu import backends
 from pto_gpu.campaign import report, run, saved
 from pto_gpu.campaign.compare import INDEX, OUTSIDE, TIE
-from pto_gpu.campaign.exhaustive import enumerate_tiles
+from pto_gpu.campaign.draw import draw
 from pto_gpu.campaign.run import run_campaign
 from pto_gpu.campaign.settings import Campaign
 from pto_gpu.isa import instruction, instructions
@@ -66,12 +66,12 @@ def test_every_pair_of_bytes_is_run_once(op: str, dtypes: tuple[str, ...]) -> No
 def test_the_tiles_of_16_bits_hold_every_pair_in_order(op: str, dtypes: tuple[str, ...]) -> None:
     campaign = Campaign(op, dtypes, exhaustive=True)
     alone = 2**16 if instruction(op).family is Family.ROW_REDUCE else 0
-    places = len(combinations(enumerate_tiles(campaign, 0, 1).sources, op))
+    places = len(combinations(draw(campaign, 0, 1).sources, op))
     assert campaign.tiles * places == alone + 2**32
     for first in (0, alone // places - 1, alone // places, 12_345, campaign.tiles - 2):
         if first < 0:
             continue
-        found = combinations(enumerate_tiles(campaign, first, 2).sources, op)
+        found = combinations(draw(campaign, first, 2).sources, op)
         numbers = range(first * places, (first + 2) * places)
         wanted = [(k,) if k < alone else ((k - alone) >> 16, (k - alone) & 0xFFFF) for k in numbers]
         assert found == wanted
@@ -142,7 +142,7 @@ def test_a_write_around_the_region_is_found(op: str, dtypes: tuple[str, ...]) ->
 @pytest.mark.parametrize("dtypes", [d for d in instruction("TPARTARGMIN").element_types["a5"] if d[0] == "f16"])
 def test_indices_show_a_wrong_choice(dtypes: tuple[str, ...]) -> None:
     campaign = Campaign("TPARTARGMIN", dtypes, exhaustive=True)
-    tiles = enumerate_tiles(campaign, 0x3C00, 2).sources
+    tiles = draw(campaign, 0x3C00, 2).sources
     rows, cols = campaign.grid
     first, second = (tiles[f"src{k}_idx"].data[:, :rows, :cols] for k in range(2))
     assert (first != second).all()

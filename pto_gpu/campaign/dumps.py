@@ -178,7 +178,8 @@ def _check_arrays(path: Path, instruction: Instruction, arrays: Mapping[str, Num
     missing = [o.name for o in operands if o.name not in arrays]
     if missing:
         needed = ", ".join(o.name for o in operands)
-        raise FileError(f"{path}: {instruction.name} needs arrays {needed}: missing {', '.join(missing)}")
+        hint = " (dst is what the implementation under test computed)" if operands[0].name in missing else ""
+        raise FileError(f"{path}: {instruction.name} needs arrays {needed}: missing {', '.join(missing)}{hint}")
     first = operands[0].name
     like = arrays[first].shape
     for operand in operands:

@@ -7,23 +7,32 @@ without making the space larger.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from pto_gpu.campaign.draw import Drawn
 from pto_gpu.campaign.generate import PADDING_BYTE
 from pto_gpu.campaign.settings import Campaign
-from pto_gpu.campaign.space import Space, space_of
-from pto_gpu.campaign.storage import Allocate, Buffers, Slot, bits, repeated, slots
+from pto_gpu.campaign.space import Space
+from pto_gpu.campaign.storage import Allocate, Slot, bits, repeated, slots
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa.record import Kind, Role
 from pto_gpu.regions import Region
+from pto_gpu.tilebuf import TileBuf
 from pto_gpu.types import BLOCK_BYTES, ELEMENT_TYPES, TileBufType
 
 
-def enumerate_tiles(campaign: Campaign, first: int, n: int, allocate: Allocate | None = None) -> Drawn:
-    """Tiles ``first`` to ``first + n - 1`` of the space; ``allocate``: default new memory."""
-    allocate = allocate or Buffers().tiles
-    record, space = campaign.record, space_of(campaign.record, campaign.dtypes)
+class Enumerated(NamedTuple):
+    """Some tiles: sources, where every operand lies, and valid regions."""
+
+    sources: dict[str, TileBuf]
+    slots: list[Slot]
+    regions: dict[str, Region]
+
+
+def enumerate_tiles(campaign: Campaign, space: Space, first: int, n: int, allocate: Allocate) -> Enumerated:
+    """Tiles ``first`` to ``first + n - 1`` of the space."""
+    record = campaign.record
     placed = _reduction_slots(campaign) if space.reduces else slots(record, campaign.dtypes, space.shape, "padded")
     regions = _regions(campaign, space, first, n)
     high, low = _values(space, first, n)
@@ -47,7 +56,7 @@ def enumerate_tiles(campaign: Campaign, first: int, n: int, allocate: Allocate |
         else:
             out[:, : space.shape[0], : space.shape[1]] = low.reshape(n, *space.shape)
         sources[name] = tiles.with_valid(*regions[name])
-    return Drawn(sources, placed, regions, {}, {}, n)
+    return Enumerated(sources, placed, regions)
 
 
 def _values(space: Space, first: int, n: int) -> tuple[NumPyArray, NumPyArray]:

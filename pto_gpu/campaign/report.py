@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -140,6 +140,16 @@ def checked_lines(checked: Checked) -> list[str]:
 def rate_text(number: int, seconds: float, unit: str = "tile") -> str:
     """``123 456 tiles/s``."""
     return f"{grouped(round(number / seconds) if seconds else 0)} {unit}s/s"
+
+
+def rate_of(campaign: Campaign) -> Callable[[int, float], str]:
+    """What says how fast ``campaign`` goes, from the tiles that were done and the seconds that they took."""
+
+    def text(tiles: int, seconds: float) -> str:
+        number, unit = campaign.counted(tiles)
+        return rate_text(number, seconds, unit)
+
+    return text
 
 
 def coverage_lines(results: Sequence[Result], seconds: float, not_started: Sequence[Campaign] = ()) -> list[str]:

@@ -11,7 +11,6 @@ from typing import Any
 from pto_gpu import backends, intrinsics
 from pto_gpu.campaign.compare import Comparison, compare
 from pto_gpu.campaign.draw import draw
-from pto_gpu.campaign.exhaustive import enumerate_tiles
 from pto_gpu.campaign.results import Crash, Result, Wave
 from pto_gpu.campaign.saved import SavedTile
 from pto_gpu.campaign.settings import Campaign, backend_of
@@ -90,7 +89,7 @@ def _to_gpu(tile: TileBuf) -> TileBuf:
 
 def _wave(campaign: Campaign, execute: Execute, first: int, n: int) -> Wave:
     record, options = campaign.record, campaign.options
-    drawn = (enumerate_tiles if campaign.exhaustive else draw)(campaign, first, n, _buffers.tiles)
+    drawn = draw(campaign, first, n, _buffers.tiles)
     expected, seen = (drawn.poisoned_dsts(_buffers.tiles, whose) for whose in ("expected", "seen"))
     settings: tuple[Any, ...] = (options.numerics, options.undefined, options.target.name, 1)
     # Not checked: the backend's call below is, and has the same types and regions.

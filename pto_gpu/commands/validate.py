@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pto_gpu.commands.dump import Dump, DumpFormat, refuse_with_dump, write_dump
+from pto_gpu.commands.exhaustive import Exhaustive, refuse_with_exhaustive, small_enough
 from pto_gpu.commands.options import Json, NumericsName, Save, Target, Undefined, either, instruction_named, shape_of
 from pto_gpu.commands.output import EQUAL, INTERRUPTED, MISMATCH, print_json, progress_bar, save_failure
 from pto_gpu.defaults import BACKENDS
@@ -31,10 +33,9 @@ def validate(
     backend: Annotated[
         str, typer.Option(help=f"Under test: {either(b for b in BACKENDS if b != 'numpy')}; numpy is the reference.")
     ] = "auto",
-    exhaustive: Annotated[
-        bool,
-        typer.Option("--exhaustive", help="Every combination of operand values of 8 and 16 bits, not random tiles."),
-    ] = False,
+    exhaustive: Exhaustive = False,
+    dump: Dump = None,
+    dump_format: DumpFormat = None,
     workers: Annotated[int | None, typer.Option(help="Threads; default every core.")] = None,
     save: Save = Path("failures"),
     json: Json = False,
@@ -57,8 +58,13 @@ def validate(
     combinations = _combinations(ops or [], dtype, target)
     left_out: list[str] = []
     if exhaustive:
-        _refuse_with_exhaustive({"--shape": shape, "--tiles": tiles, "--seed": seed})
-        combinations, left_out = _small_enough(combinations, named=dtype is not None)
+        refuse_with_exhaustive({"--shape": shape, "--tiles": tiles, "--seed": seed})
+        combinations, left_out = small_enough(combinations, named=dtype is not None)
+    if dump is not None or dump_format is not None:
+        refuse_with_dump({"--exhaustive": exhaustive, "--workers": workers, "--backend": backend != "auto"})
+        return write_dump(
+            [(op, s, {**settings, "tiles": tiles}) for op, s in combinations], dump, dump_format, json=json
+        )
     campaigns = [Campaign(op, dtypes, **settings) for op, dtypes in combinations]
     out = report.printer(to_stderr=json)
     start = time.perf_counter()
@@ -80,46 +86,14 @@ def validate(
     return status
 
 
-def _refuse_with_exhaustive(choices: Mapping[str, Any]) -> None:
-    given = [name for name, value in choices.items() if value is not None]
-    if given:
-        raise ConstraintError(f"{given[0]} is not for --exhaustive, which takes every combination of values once")
-
-
-def _small_enough(
-    combinations: Sequence[tuple[str, tuple[str, ...]]], *, named: bool
-) -> tuple[list[tuple[str, tuple[str, ...]]], list[str]]:
-    """The combinations whose values can all be taken, and why the others cannot; refused if ``named`` by the user."""
-    from pto_gpu.campaign.space import space_of
-    from pto_gpu.isa import instruction
-
-    small, left_out = [], []
-    for op, dtypes in combinations:
-        try:
-            space_of(instruction(op), dtypes)
-        except ConstraintError as error:
-            if named:
-                raise
-            left_out.append(str(error))
-        else:
-            small.append((op, dtypes))
-    if not small:
-        raise ConstraintError(left_out[0])
-    return small, left_out
-
-
 def _run_all(campaigns: Sequence[Campaign]) -> Iterator[Result]:
     """The results one after the other, up to and including one that Ctrl-C ended."""
     from pto_gpu.campaign import report
     from pto_gpu.campaign.run import run_campaign
 
     for place, campaign in enumerate(campaigns, 1):
-
-        def rate(done: int, seconds: float, campaign: Campaign = campaign) -> str:
-            number, unit = campaign.counted(done)
-            return report.rate_text(number, seconds, unit)
-
-        with progress_bar(f"{place}/{len(campaigns)} {campaign.label}", campaign.tiles, rate) as advance:
+        label = f"{place}/{len(campaigns)} {campaign.label}"
+        with progress_bar(label, campaign.tiles, report.rate_of(campaign)) as advance:
             result = run_campaign(campaign, progress=advance)
         yield result
         if result.interrupted:
