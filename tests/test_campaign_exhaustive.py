@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from special_values import width
+from special_values import specials, width
 
 import pto_gpu as pto
 from pto_gpu import backends
@@ -17,6 +17,7 @@ from pto_gpu.campaign.run import run_campaign
 from pto_gpu.campaign.settings import Campaign
 from pto_gpu.isa import instruction, instructions
 from pto_gpu.isa.record import Family, Kind
+from pto_gpu.targets import TARGETS
 
 COMBINATIONS = [
     (op, dtypes)
@@ -220,3 +221,18 @@ def test_what_an_exhaustive_campaign_refuses(changes: dict[str, Any], message: s
 def test_a_campaign_can_be_made_again_from_its_fields() -> None:
     campaign = Campaign("TPARTMIN", ("i8",), exhaustive=True)
     assert dataclasses.replace(campaign, workers=2).tiles == campaign.tiles
+
+
+@pytest.mark.parametrize("target", list(TARGETS))
+@pytest.mark.parametrize("numerics", [*pto.NUMERICS, pto.Numerics("number", "src0", "keep")])
+def test_every_rule_set_and_target_agrees_on_the_hard_values(target: str, numerics: Any) -> None:
+    for op, record in instructions().items():
+        for dtypes in record.element_types[target]:
+            if width(dtypes[0]) > 16:
+                continue
+            campaign = Campaign(op, dtypes, exhaustive=True, target=target, numerics=numerics)
+            execute = run.backend_execute(campaign.options)
+            for special in specials(dtypes[0])[::3].tolist():
+                first = special if record.family is not Family.ROW_REDUCE else 64 * (1 + special)
+                wave = run._wave(campaign, execute, min(first, campaign.tiles - 1), 1)
+                assert (wave.crash, wave.mismatched_elements) == (None, 0)

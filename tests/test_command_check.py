@@ -148,11 +148,17 @@ def test_a_tolerance_says_what_it_let_pass(inside: Inside) -> None:
     status, out, _ = inside("replay", "failures/tpartmin_f16_golden_tile0.npz")
     assert (status, "MISMATCH, 1 element differs" in out) == (1, True)
     status, out, _ = inside("check", "tpartmin", *options, "--ulp", 2)
-    verdict = "golden.bin: TPARTMIN f16: equal (within 2 ULP: 2 elements not bit for bit), 2 tiles\n"
+    verdict = "golden.bin: TPARTMIN f16: equal (within 2 ULP: 2 elements not bit for bit, at most 2 ULP off), 2 tiles\n"
     assert (status, out) == (0, verdict)
     status, out, _ = inside("check", "tpartmin", *options, "--ulp", 2, "--json")
     (data,) = json.loads(out)["files"]
     assert (data["tolerance"], data["tolerated_elements"]) == ({"ulp": 2, "nan": "bits"}, 2)
+    assert data["farthest_ulp"] == 2
+    bits[1, 0, 0] += 37
+    Path("golden.bin").write_bytes(bits.tobytes())
+    status, out, _ = inside("check", "tpartmin", *options, "--ulp", 2)
+    assert (status, "not bit for bit, at most 37 ULP off), 2 tiles, 1 element of 1 tile differs" in out) == (1, True)
+    bits[1, 0, 0] -= 37
     bits[0, 1, 1] = 0x7E01
     Path("golden.bin").write_bytes(bits.tobytes())
     assert inside("check", "tpartmin", *options, "--ulp", 1024)[0] == 1  # a NaN is not near a number
@@ -235,6 +241,7 @@ OPERANDS = ("--operand", "dst=d.bin", "--operand", "src0=a.bin", "--operand", "s
         (("tpartmin", "x.toml"), "x.toml: a manifest names instructions and element types itself: leave out TPARTMIN"),
         (("x.toml", "--dtype", "f16"), "leave out --dtype"),
         (("x.toml",), "x.toml: no such file"),
+        (("tpartmin", "a.bin"), "a.bin: one raw operand: name each of the instruction's, as in --operand src0=a.bin"),
         ((DUMPS / "tpartmin_i16.npz", "--ulp", "1"), "tpartmin_i16.npz: --ulp and --nan are for float element types"),
         ((DUMPS / "tpartmin_f16.npz", "--ulp", "1025"), "ulp=1025 is out of range for f16: allowed 0 to 1024"),
     ],

@@ -66,7 +66,8 @@ class Comparison:
 
     ``tiles``: numbers of those that differ, in order. ``mismatches``: the first :data:`SHOWN` elements, by tile.
     ``categories``: how often each category occurs in a sample of up to :data:`SAMPLED` elements from all over.
-    ``tolerated``: elements that differ by no more than was allowed; they count as equal.
+    ``tolerated``: elements that differ by no more than was allowed; they count as equal. ``farthest``: the largest
+    distance in ULP of a value that is not the same bits, where a distance was allowed.
     """
 
     elements: int
@@ -74,6 +75,7 @@ class Comparison:
     mismatches: tuple[Mismatch, ...]
     categories: Counter[str]
     tolerated: int = 0
+    farthest: int = 0
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ def compare(
 
     ``tolerance`` is for values inside the valid region.
     """
-    sides, tolerated = [], 0
+    sides, tolerated, farthest = [], 0, 0
     for operand in instruction.dsts:
         a, b = bits(seen[operand.name].data), bits(expected[operand.name].data)
         if np.array_equal(a, b):
@@ -107,14 +109,15 @@ def compare(
         if not outside:
             differs &= _inside(seen[operand.name])
         if operand.kind is Kind.VALUE and not tolerance.exact:
-            near = differs & _inside(seen[operand.name])
-            near[near] = tolerance.accepts(a[near], b[near], seen[operand.name].type.element)
+            near, element = differs & _inside(seen[operand.name]), seen[operand.name].type.element
+            farthest = max(farthest, tolerance.farthest(a[near], b[near], element))
+            near[near] = tolerance.accepts(a[near], b[near], element)
             tolerated += int(np.count_nonzero(near))
             differs &= ~near
         sides.append(_Side(operand, differs))
     elements = sum(int(np.count_nonzero(side.differs)) for side in sides)
     if not elements:
-        return Comparison(0, np.empty(0, np.int64), (), Counter(), tolerated)
+        return Comparison(0, np.empty(0, np.int64), (), Counter(), tolerated, farthest)
     tiles = np.unique(np.concatenate([np.nonzero(side.differs.any(axis=(1, 2)))[0] for side in sides]))
 
     def described(places: list[tuple[int, int, int, int]]) -> list[Mismatch]:
@@ -127,7 +130,7 @@ def compare(
     sample = [place for tile in chosen.tolist() for place in _places(sides, tile, _PER_TILE, spread=True)]
     shown = [place for tile in tiles[:SHOWN].tolist() for place in _places(sides, tile, SHOWN, spread=False)][:SHOWN]
     categories = Counter(m.category for m in described(sample))
-    return Comparison(elements, tiles + first_tile, tuple(described(shown)), categories, tolerated)
+    return Comparison(elements, tiles + first_tile, tuple(described(shown)), categories, tolerated, farthest)
 
 
 def _places(sides: list[_Side], tile: int, limit: int, *, spread: bool) -> list[tuple[int, int, int, int]]:

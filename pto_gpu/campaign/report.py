@@ -129,7 +129,8 @@ def checked_lines(checked: Checked) -> list[str]:
     what = f"{checked.instruction.name} {'/'.join(checked.dtypes)}"
     verdict = "equal" if checked.equal else "MISMATCH"
     if not checked.tolerance.exact:
-        verdict += f" ({checked.tolerance.text}: {counted(found.tolerated, 'element')} not bit for bit)"
+        farthest = f", at most {found.farthest} ULP off" if found.farthest else ""
+        verdict += f" ({checked.tolerance.text}: {counted(found.tolerated, 'element')} not bit for bit{farthest})"
     counts = f", {differ_text(found.elements, len(found.tiles))}" if found.elements else ""
     lines = [f"{checked.path}: {what}: {verdict}, {counted(checked.batch, 'tile')}{counts}"]
     if checked.only_outside:
@@ -283,6 +284,7 @@ def checked_data(checked: Checked) -> dict[str, Any]:
         "numerics": checked.numerics.label,
         "tolerance": asdict(checked.tolerance),
         "tolerated_elements": checked.comparison.tolerated,
+        "farthest_ulp": checked.comparison.farthest if checked.tolerance.ulp else None,
         "mismatches": [mismatch_data(m) for m in checked.comparison.mismatches],
         "error": None,
     }

@@ -75,6 +75,13 @@ class Tolerance:
             equal |= nan_seen & nan_expected
         return equal
 
+    def farthest(self, seen: NumPyArray, expected: NumPyArray, element: ElementType) -> int:
+        """The largest distance between numbers, if a distance is allowed at all."""
+        if not self.ulp or element.infinity is None:
+            return 0
+        numbers = ~(is_nan(seen, element) | is_nan(expected, element))
+        return int(distance(seen[numbers], expected[numbers], element).max(initial=0))
+
 
 EXACT: Final = Tolerance()
 

@@ -160,6 +160,8 @@ def _check_npz(path: Path, op: Instruction | None, choices: _Choices) -> Checked
     from pto_gpu.campaign import dumps
     from pto_gpu.types import resolve_element_type
 
+    if path.suffix in (".bin", ".npy") and path.is_file():
+        raise FileError(f"{path}: one raw operand: name each of the instruction's, as in --operand src0={path}")
     record = op or dumps.instruction_of(path)
     element = resolve_element_type(choices.dtype) if choices.dtype is not None else None
     outside = choices.given["outside"] or "zero"
