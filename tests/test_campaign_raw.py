@@ -300,3 +300,24 @@ def test_every_record_can_be_read_raw(tmp_path: Path) -> None:
             shapes |= {o.name: shapes[None] for o in record.dsts}
             valid = {None: (32, 16), **({"dst": (32, 1)} if record.valid_pattern == "rows" else {})}
             assert verdict(raw(tmp_path, op, "/".join(dtypes), names, shapes=shapes, valid=valid)).equal
+
+
+def test_what_is_said_of_an_operand_wins_over_what_is_said_of_all(tmp_path: Path) -> None:
+    written(tmp_path)
+    (tmp_path / "src0.bin").write_bytes(b"\1" * 64)
+    (tmp_path / "dst_valid.bin").write_bytes(struct.pack("<2i", 1, 16))
+    files = ("dst", "src0", "src1", "dst_valid")
+
+    def regions(**choices: Any) -> dict[str, Any]:
+        arrays = read_operands(raw(tmp_path, files=files, shapes={None: (2, 16)}, **choices))
+        return {name: array.tolist()[0] for name, array in arrays.items() if name.endswith("_valid")}
+
+    assert regions() == {"dst_valid": [1, 16], "src0_valid": [1, 16], "src1_valid": [1, 16]}
+    assert regions(valid={None: (2, 5)}) == {"dst_valid": [1, 16], "src0_valid": [2, 5], "src1_valid": [2, 5]}
+    assert regions(valid={"src1": (2, 5)}) == {"dst_valid": [1, 16], "src0_valid": [1, 16], "src1_valid": [2, 5]}
+
+
+def test_tiles_that_no_memory_holds(tmp_path: Path) -> None:
+    written(tmp_path)
+    with pytest.raises(MemoryError):
+        verdict(raw(tmp_path, layout="valid", shapes={None: (999_999_999, 999_999_984)}, valid={None: (1, 1)}))

@@ -80,10 +80,12 @@ class Comparison:
 
 @dataclass(frozen=True)
 class _Side:
-    """One dst where it differs: ``differs`` bool[batch, rows, cols]."""
+    """One dst where it differs: ``differs`` bool[batch, rows, cols]; the counts are as in a comparison."""
 
     operand: Operand
     differs: NumPyArray
+    tolerated: int
+    farthest: int
 
 
 def compare(
@@ -100,21 +102,12 @@ def compare(
 
     ``tolerance`` is for values inside the valid region.
     """
-    sides, tolerated, farthest = [], 0, 0
-    for operand in instruction.dsts:
-        a, b = bits(seen[operand.name].data), bits(expected[operand.name].data)
-        if np.array_equal(a, b):
-            continue
-        differs: NumPyArray = a != b
-        if not outside:
-            differs &= _inside(seen[operand.name])
-        if operand.kind is Kind.VALUE and not tolerance.exact:
-            near, element = differs & _inside(seen[operand.name]), seen[operand.name].type.element
-            farthest = max(farthest, tolerance.farthest(a[near], b[near], element))
-            near[near] = tolerance.accepts(a[near], b[near], element)
-            tolerated += int(np.count_nonzero(near))
-            differs &= ~near
-        sides.append(_Side(operand, differs))
+    sides = [
+        side
+        for operand in instruction.dsts
+        if (side := _side(operand, seen[operand.name], expected[operand.name], outside, tolerance)) is not None
+    ]
+    tolerated, farthest = sum(s.tolerated for s in sides), max((s.farthest for s in sides), default=0)
     elements = sum(int(np.count_nonzero(side.differs)) for side in sides)
     if not elements:
         return Comparison(0, np.empty(0, np.int64), (), Counter(), tolerated, farthest)
@@ -131,6 +124,22 @@ def compare(
     shown = [place for tile in tiles[:SHOWN].tolist() for place in _places(sides, tile, SHOWN, spread=False)][:SHOWN]
     categories = Counter(m.category for m in described(sample))
     return Comparison(elements, tiles + first_tile, tuple(described(shown)), categories, tolerated, farthest)
+
+
+def _side(operand: Operand, seen: TileBuf, expected: TileBuf, outside: bool, tolerance: Tolerance) -> _Side | None:
+    """Where one dst differs; None if no bit does."""
+    a, b = bits(seen.data), bits(expected.data)
+    if np.array_equal(a, b):
+        return None
+    differs: NumPyArray = a != b
+    if not outside:
+        differs &= _inside(seen)
+    if operand.kind is not Kind.VALUE or tolerance.exact:
+        return _Side(operand, differs, 0, 0)
+    near, element = differs & _inside(seen), seen.type.element
+    farthest = tolerance.farthest(a[near], b[near], element)
+    near[near] = tolerance.accepts(a[near], b[near], element)
+    return _Side(operand, differs & ~near, int(np.count_nonzero(near)), farthest)
 
 
 def _places(sides: list[_Side], tile: int, limit: int, *, spread: bool) -> list[tuple[int, int, int, int]]:

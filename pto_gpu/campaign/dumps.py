@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from pto_gpu import intrinsics
-from pto_gpu.campaign.compare import OUTSIDE, Comparison, compare
+from pto_gpu.campaign.compare import Comparison, compare
 from pto_gpu.campaign.npz import read_npz
 from pto_gpu.campaign.raw import RawOperands, read_operands, region_names
 from pto_gpu.campaign.saved import METADATA, SavedTile
@@ -141,9 +141,8 @@ def _checked(
     found = compare(instruction, sources, seen, expected, outside=outside == "zero", tolerance=tolerance)
     failure, only_outside = None, False
     if found.elements:
-        only_outside = set(found.categories) == {OUTSIDE} and not (
-            compare(instruction, sources, seen, expected, outside=False, tolerance=tolerance).elements
-        )
+        inside = compare(instruction, sources, seen, expected, outside=False, tolerance=tolerance)
+        only_outside = not inside.elements
         first = int(found.tiles[0])
         failure = SavedTile.of(
             instruction, options, tiles, expected, first, before=0, origin=origin, outside=outside, tolerance=tolerance

@@ -210,7 +210,7 @@ class _Reader:
             self._check_inside(np.array([valid]), shape)
             if self.raw.layout == "valid":
                 inside = self._cut(x, element, valid, "valid region of")
-                full = np.zeros((len(inside), *shape), x.dtype)
+                full = _zeros((len(inside), *shape), x.dtype)
                 full[:, : valid[0], : valid[1]] = inside
             else:
                 full = self._cut(x, element, shape, "")
@@ -220,7 +220,7 @@ class _Reader:
             return self._cut(x, element, shape, ""), regions
         sizes = regions.astype(np.int64).prod(axis=1)
         self._check_size(x, element, int(sizes.sum()), f"the valid regions of {_tiles(len(regions))}")
-        full, start = np.zeros((len(regions), *shape), x.dtype), 0
+        full, start = _zeros((len(regions), *shape), x.dtype), 0
         for tile, (rows, cols) in enumerate(regions.tolist()):
             full[tile, :rows, :cols] = x[start : start + rows * cols].reshape(rows, cols)
             start += rows * cols
@@ -258,13 +258,13 @@ class _Reader:
             )
 
     def _regions(self) -> NumPyArray | None:
-        """The regions of each tile, if there is a file of them: the operand's own, else dst's where that serves."""
+        """The regions of each tile, if there is a file of them: the operand's own, else dst's if nothing was said."""
         names = [name for name in region_names(self.operand) if name in self.raw.files]
         if any(name in self.raw.valid for name in side_names(self.operand)):
             if names:
                 raise ConstraintError(f"valid: {self.operand.name} has a valid region and a file of them, {names[0]}")
             return None
-        if not names and self.takes_dsts_region:
+        if not names and self.takes_dsts_region and None not in self.raw.valid:
             names = [name for name in region_names(self.raw.instruction.dsts[0]) if name in self.raw.files]
         if not names:
             return None
@@ -311,6 +311,13 @@ class _Reader:
                 f"{self.path}: {self.operand.name} has dtype {x.dtype}: these are no bits of {self.element}"
             )
         return self.element, np.ascontiguousarray(x).view(self.element.numpy)
+
+
+def _zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NumPyArray:
+    try:
+        return np.zeros(shape, dtype)
+    except ValueError:  # more than an array can have at all
+        raise MemoryError(f"tiles of {_by(shape[1:])}") from None
 
 
 def _by(pair: Iterable[Any]) -> str:
