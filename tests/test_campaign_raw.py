@@ -19,7 +19,7 @@ from pto_gpu.isa import instruction, instructions
 def raw(tmp_path, op="TPARTMIN", dtype="f16", files=("dst", "src0", "src1"), **keywords):
     record = instruction(op)
     named = {name: tmp_path / (f"{name}.bin" if "." not in name else name) for name in files}
-    named = {name.partition(".")[0]: path for name, path in named.items()}
+    named = {name.partition(".")[0].rstrip("\0"): path for name, path in named.items()}
     return RawOperands(record, named, element_types(record, dtype, "a5"), **keywords)
 
 
@@ -217,6 +217,9 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "src1.bin").mkdir()
     with pytest.raises(pto.FileError, match=r"src1\.bin: cannot be read"):
         verdict(raw(tmp_path, shapes=shapes))
+    for name in ("src1\0.bin", "src1\0.npy"):
+        with pytest.raises(pto.FileError, match="embedded null"):
+            verdict(raw(tmp_path, files=("dst.bin", "src0.bin", name), shapes=shapes))
     files = ("dst.bin", "src0.bin", "src1.npy")
     path = tmp_path / "src1.npy"
     np.save(path, np.zeros((1, 2, 16), np.float16))

@@ -331,6 +331,8 @@ def _bytes(path: Path) -> bytes:
         raise FileError(f"{path}: no such file") from None
     except OSError as error:
         raise FileError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except ValueError as error:  # no name of a file at all: a manifest can have a null in it
+        raise FileError(f"{str(path)!r}: cannot be read: {error}") from None
 
 
 def _load(path: Path) -> NumPyArray:
