@@ -22,6 +22,7 @@ from pto_gpu.backends.cpu.ordering import Ordering
 #: Bytes of a block: rows (columns of a DN tile) are a multiple of it long.
 BLOCK = 32
 
+_RAMP = "pto_gpu_ramp"
 _FLOATS = {16: ir.HalfType(), 32: ir.FloatType()}
 
 
@@ -85,19 +86,49 @@ def _resize(builder: ir.IRBuilder, value: Any, vector: ir.VectorType) -> Any:
     return builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), lanes)
 
 
-def _copy_short(builder: ir.IRBuilder, dst: Any, src: Any, nbytes: Any) -> None:
-    """Copy 0 to 31 bytes in pieces of 16, 8, 4, 2 and 1."""
-    for size in (16, 8, 4, 2, 1):
-        piece = ir.IntType(8 * size)
-        with builder.if_then(builder.trunc(builder.lshr(nbytes, _int64(size.bit_length() - 1)), ir.IntType(1))):
-            offset = builder.and_(nbytes, _int64(32 - 2 * size))
-            pointers = (builder.inttoptr(builder.add(at, offset), piece.as_pointer()) for at in (dst, src))
-            to, source = pointers
-            builder.store(builder.load(source, align=1), to, align=1)
-
-
 def _int64(value: int) -> ir.Constant:
     return ir.Constant(ir.IntType(64), value)
+
+
+def _first_bytes(builder: ir.IRBuilder, nbytes: Any, vector: ir.VectorType) -> Any:
+    """A block whose first ``nbytes`` bytes, 0 to 32, are ones and whose others are zeros."""
+    table = builder.module.globals.get(_RAMP)
+    if table is None:
+        ramp = ir.Constant(ir.ArrayType(ir.IntType(8), 2 * BLOCK), [-1] * BLOCK + [0] * BLOCK)
+        table = cgutils.global_constant(builder.module, _RAMP, ramp)
+    start = builder.gep(table, [_int64(0), builder.sub(_int64(BLOCK), nbytes)])
+    loaded = builder.load(builder.bitcast(start, _vector(8, BLOCK).as_pointer()), align=1)
+    return builder.bitcast(loaded, vector)
+
+
+def _blend(builder: ir.IRBuilder, mask: Any, a: Any, b: Any) -> Any:
+    """The bits of ``a`` where ``mask`` has ones, else those of ``b``."""
+    return builder.or_(builder.and_(mask, a), builder.and_(builder.not_(mask), b))
+
+
+def _store_first(builder: ir.IRBuilder, value: Any, address: Any, nbytes: Any) -> None:
+    """Store the first ``nbytes`` bytes, fewer than 32, of a block: a masked store of words, and what is left of one."""
+    width = value.type.element.width
+    words = _vector(32, BLOCK)
+    boolean = ir.VectorType(ir.IntType(1), words.count)
+    word_mask = _first_bytes(builder, builder.and_(nbytes, _int64(-4)), words)
+    kind = ir.FunctionType(ir.VoidType(), [words, words.as_pointer(), ir.IntType(32), boolean])
+    masked = cgutils.get_or_insert_function(builder.module, kind, f"llvm.masked.store.v{words.count}i32.p0")
+    as_words = builder.bitcast(value, words)
+    to = builder.inttoptr(address, words.as_pointer())
+    where = builder.icmp_signed("<", word_mask, _constant(words, 0))
+    builder.call(masked, [as_words, to, ir.Constant(ir.IntType(32), width // 8), where])
+    if width == 32:
+        return
+    last = builder.extract_element(as_words, builder.trunc(builder.lshr(nbytes, _int64(2)), ir.IntType(32)))
+    end = builder.add(address, builder.and_(nbytes, _int64(-4)))
+    for size in (2, 1)[: 1 if width == 16 else 2]:
+        piece = ir.IntType(8 * size)
+        with builder.if_then(builder.icmp_signed("!=", builder.and_(nbytes, _int64(size)), _int64(0))):
+            done = builder.and_(nbytes, _int64(2 if size == 1 else 0))
+            bits = builder.lshr(last, builder.trunc(builder.shl(done, _int64(3)), ir.IntType(32)))
+            pointer = builder.inttoptr(builder.add(end, done), piece.as_pointer())
+            builder.store(builder.trunc(bits, piece), pointer).align = width // 8
 
 
 Compute = Callable[..., tuple[Any, ...]]
@@ -107,7 +138,7 @@ def _row(operands: int, compute: Compute) -> Callable[..., Any]:
     """What emits a row operation on ``operands`` addresses by ``compute(builder, vector, load, *rest)``.
 
     The arguments are tag, addresses (destinations first), byte count and ``rest``; ``load(n)`` reads operand n.
-    The last block is read whole, so rows must have room for whole blocks, and stored in part.
+    The last block is read whole, so rows must have room for whole blocks.
     """
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[Any]) -> Any:
@@ -115,21 +146,75 @@ def _row(operands: int, compute: Compute) -> Callable[..., Any]:
         whole = _vector(width, BLOCK)
         addresses, nbytes, rest = args[1 : 1 + operands], args[1 + operands], args[2 + operands :]
 
-        def block(offset: Any) -> tuple[list[Any], tuple[Any, ...]]:
+        def block(offset: Any, store: Callable[[Any, Any], None]) -> None:
             places = [builder.add(address, offset) for address in addresses]
-            return places, compute(builder, whole, lambda n: _load(builder, places[n], whole, width), *rest)
+            results = compute(builder, whole, lambda n: _load(builder, places[n], whole, width), *rest)
+            for place, result in zip(places, results, strict=False):
+                store(result, place)
 
         with cgutils.for_range(builder, builder.lshr(nbytes, _int64(5))) as loop:
-            places, results = block(builder.shl(loop.index, _int64(5)))
-            for place, result in zip(places, results, strict=False):
-                _store(builder, result, place, width)
+            block(builder.shl(loop.index, _int64(5)), lambda value, at: _store(builder, value, at, width))
         left = builder.and_(nbytes, _int64(BLOCK - 1))
         with builder.if_then(builder.icmp_signed("!=", left, _int64(0))):
-            places, results = block(builder.and_(nbytes, _int64(-BLOCK)))
-            for place, result in zip(places, results, strict=False):
-                held = cgutils.alloca_once(builder, whole)
-                builder.store(result, held)
-                _copy_short(builder, place, builder.ptrtoint(held, ir.IntType(64)), left)
+            done = builder.and_(nbytes, _int64(-BLOCK))
+            block(done, lambda value, at: _store_first(builder, value, at, left))
+        return context.get_dummy_value()
+
+    return emit
+
+
+def _partial_row(dsts: int, compute: Compute) -> Callable[..., Any]:
+    """What emits a row of which one side defines all and the other the first bytes: ``compute`` where both do.
+
+    The arguments are tag, addresses of the destinations, of one side's operands, of the other's, and once more of
+    those of the side that defines all; byte counts of the row and of its first part, and ``rest`` for ``compute``.
+    """
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[Any]) -> Any:
+        width = _width(signature.args[0])
+        whole = _vector(width, BLOCK)
+        to, side_a, side_b, cover = (args[1 + n * dsts : 1 + (n + 1) * dsts] for n in range(4))
+        nbytes, common, *rest = args[1 + 4 * dsts :]
+
+        def read(side: Sequence[Any], offset: Any) -> list[Any]:
+            return [_load(builder, builder.add(address, offset), whole, width) for address in side]
+
+        def computed(offset: Any) -> tuple[Any, ...]:
+            pairs = zip(read(side_a, offset), read(side_b, offset), strict=True)
+            loaded = dict(enumerate((x for pair in pairs for x in pair), dsts))
+            return compute(builder, whole, loaded.__getitem__, *rest)
+
+        def store(values: Sequence[Any], offset: Any, left: Any = None) -> None:
+            for address, value in zip(to, values, strict=True):
+                if left is None:
+                    _store(builder, value, builder.add(address, offset), width)
+                else:
+                    _store_first(builder, value, builder.add(address, offset), left)
+
+        def nonzero(value: Any) -> Any:
+            return builder.icmp_signed("!=", value, _int64(0))
+
+        first, last = (builder.lshr(n, _int64(5)) for n in (common, nbytes))
+        mixed, left = (builder.and_(n, _int64(BLOCK - 1)) for n in (common, nbytes))
+        start, end = (builder.shl(n, _int64(5)) for n in (first, last))
+        with cgutils.for_range(builder, first) as loop:
+            offset = builder.shl(loop.index, _int64(5))
+            store(computed(offset), offset)
+        with builder.if_then(nonzero(mixed)):
+            mask = _first_bytes(builder, mixed, whole)
+            pairs = zip(computed(start), read(cover, start), strict=True)
+            values = [_blend(builder, mask, a, b) for a, b in pairs]
+            with builder.if_else(builder.icmp_signed("<", first, last)) as (inside, at_end):
+                with inside:
+                    store(values, start)
+                with at_end:
+                    store(values, start, left)
+        copied = builder.add(first, builder.zext(nonzero(mixed), ir.IntType(64)))
+        with cgutils.for_range(builder, last, start=copied) as loop:
+            offset = builder.shl(loop.index, _int64(5))
+            store(read(cover, offset), offset)
+        with builder.if_then(builder.and_(nonzero(left), builder.icmp_signed("<=", copied, last))):
+            store(read(cover, end), end, left)
         return context.get_dummy_value()
 
     return emit
@@ -151,6 +236,10 @@ def _element(operands: int, compute: Compute) -> Callable[..., Any]:
         return context.get_dummy_value()
 
     return emit
+
+
+def _same(builder: ir.IRBuilder, vector: ir.VectorType, load: Callable[[int], Any]) -> tuple[Any, ...]:
+    return (load(1),)
 
 
 def _chosen(builder: ir.IRBuilder, vector: ir.VectorType, load: Callable[[int], Any], order: Any) -> tuple[Any, ...]:
@@ -196,41 +285,20 @@ def _prelu(
 
 
 @intrinsic
-def copy_bytes(_: Any, dst: Any, src: Any, nbytes: Any) -> Any:
+def choose_row(
+    _: Any, tag: Any, dst: Any, src0: Any, src1: Any, cover: Any, nbytes: Any, common: Any, order: Any
+) -> Any:
+    """``dst = src1 if key(src1) < key(src0) else src0``; ``nan_bits`` where the lesser key is ``nan_key``.
+
+    Both sources define the first ``common`` bytes, and ``cover``, one of them, all of the ``nbytes``.
+    """
+    return types.void(tag, dst, src0, src1, cover, nbytes, common, order), _partial_row(1, _chosen)
+
+
+@intrinsic
+def copy_row(_: Any, tag: Any, dst: Any, src: Any, nbytes: Any) -> Any:
     """Copy bit for bit; both may be the same place."""
-
-    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[Any]) -> Any:
-        dst, src, nbytes = args
-        whole = _vector(8, BLOCK)
-        with cgutils.for_range(builder, builder.lshr(nbytes, _int64(5))) as loop:
-            offset = builder.shl(loop.index, _int64(5))
-            _store(builder, _load(builder, builder.add(src, offset), whole, 8), builder.add(dst, offset), 8)
-        done = builder.and_(nbytes, _int64(-BLOCK))
-        left = builder.and_(nbytes, _int64(BLOCK - 1))
-        _copy_short(builder, builder.add(dst, done), builder.add(src, done), left)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), emit
-
-
-@intrinsic
-def zero_bytes(_: Any, dst: Any, nbytes: Any) -> Any:
-    """Write zero bits."""
-
-    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[Any]) -> Any:
-        byte = ir.IntType(8)
-        fill = builder.module.declare_intrinsic("llvm.memset", [byte.as_pointer(), ir.IntType(64)])
-        to = builder.inttoptr(args[0], byte.as_pointer())
-        builder.call(fill, [to, ir.Constant(byte, 0), args[1], ir.Constant(ir.IntType(1), 0)])
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), emit
-
-
-@intrinsic
-def choose_row(_: Any, tag: Any, dst: Any, src0: Any, src1: Any, nbytes: Any, order: Any) -> Any:
-    """``dst = src1 if key(src1) < key(src0) else src0``; ``nan_bits`` where the lesser key is ``nan_key``."""
-    return types.void(tag, dst, src0, src1, nbytes, order), _row(3, _chosen)
+    return types.void(tag, dst, src, nbytes), _row(2, _same)
 
 
 @intrinsic
@@ -241,10 +309,26 @@ def choose_element(_: Any, tag: Any, dst: Any, src0: Any, src1: Any, order: Any)
 
 @intrinsic
 def choose_pair_row(
-    _: Any, tag: Any, val: Any, idx: Any, val0: Any, val1: Any, idx0: Any, idx1: Any, nbytes: Any, order: Any
+    _: Any,
+    tag: Any,
+    val: Any,
+    idx: Any,
+    val0: Any,
+    idx0: Any,
+    val1: Any,
+    idx1: Any,
+    cover_val: Any,
+    cover_idx: Any,
+    nbytes: Any,
+    common: Any,
+    order: Any,
 ) -> Any:
-    """Value and index of src0 where ``key(val0) <= key(val1)`` (``<`` if the order is strict), else of src1."""
-    return types.void(tag, val, idx, val0, val1, idx0, idx1, nbytes, order), _row(6, _chosen_pair)
+    """Value and index of src0 where ``key(val0) <= key(val1)`` (``<`` if the order is strict), else of src1.
+
+    Both sources define the first ``common`` bytes, and the covering pair, one of them, all of the ``nbytes``.
+    """
+    operands = (val, idx, val0, idx0, val1, idx1, cover_val, cover_idx)
+    return types.void(tag, *operands, nbytes, common, order), _partial_row(2, _chosen_pair)
 
 
 @intrinsic
@@ -268,33 +352,37 @@ def prelu_element(_: Any, tag: Any, dst: Any, src: Any, slope: Any, keep_zero: A
 
 
 @intrinsic
-def least_key(_: Any, tag: Any, src: Any, elements: Any, order: Any) -> Any:
-    """The least key of ``elements`` packed elements, as int64. Whole blocks of 32 bytes are read."""
+def least_key(_: Any, tag: Any, src: Any, nbytes: Any, order: Any) -> Any:
+    """The least key of ``nbytes`` bytes of packed elements, as int64. Whole blocks of 32 bytes are read."""
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[Any]) -> Any:
         width = _width(tag)
-        vector = _vector(width, 32)
+        vector = _vector(width, BLOCK)
         neutral = _constant(vector, (1 << (width - 1)) - 1)
-        params = _unpack(builder, args[3])
+        _, address, size, order_value = args
+        params = _unpack(builder, order_value)
         least = cgutils.alloca_once_value(builder, neutral)
-        lane = ir.Constant(vector, list(range(vector.count)))
-        per_block = ir.Constant(args[2].type, vector.count)
-        blocks = builder.udiv(builder.add(args[2], ir.Constant(args[2].type, vector.count - 1)), per_block)
-        with cgutils.for_range(builder, blocks) as loop:
-            place = builder.add(args[1], builder.mul(loop.index, ir.Constant(args[1].type, 32)))
-            keys = _key(builder, _load(builder, place, vector, width), params, params.nan0)
-            left = builder.sub(args[2], builder.mul(loop.index, per_block))
-            whole = builder.icmp_signed(">=", left, per_block)
-            left = builder.select(whole, per_block, left)  # so that it fits a lane
-            keys = builder.select(builder.icmp_signed("<", lane, _splat(builder, left, vector)), keys, neutral)
+
+        def fold(keys: Any) -> None:
             seen = builder.load(least)
             builder.store(builder.select(builder.icmp_signed("<", keys, seen), keys, seen), least)
+
+        def keys_at(offset: Any) -> Any:
+            bits = _load(builder, builder.add(address, offset), vector, width)
+            return _key(builder, bits, params, params.nan0)
+
+        with cgutils.for_range(builder, builder.lshr(size, _int64(5))) as loop:
+            fold(keys_at(builder.shl(loop.index, _int64(5))))
+        left = builder.and_(size, _int64(BLOCK - 1))
+        with builder.if_then(builder.icmp_signed("!=", left, _int64(0))):
+            keys = keys_at(builder.and_(size, _int64(-BLOCK)))
+            fold(_blend(builder, _first_bytes(builder, left, vector), keys, neutral))
         reduce_type = ir.FunctionType(ir.IntType(width), [vector])
         name = f"llvm.vector.reduce.smin.v{vector.count}i{width}"
         result = builder.call(builder.module.declare_intrinsic(name, (), reduce_type), [builder.load(least)])
         return builder.sext(result, ir.IntType(64))
 
-    return types.int64(tag, src, elements, order), emit
+    return types.int64(tag, src, nbytes, order), emit
 
 
 @intrinsic
@@ -329,6 +417,18 @@ def load_int32(_: Any, address: Any) -> Any:
         return builder.sext(value, ir.IntType(64))
 
     return types.int64(types.int64), emit
+
+
+@intrinsic
+def load_bits(_: Any, tag: Any, address: Any) -> Any:
+    """One element, sign-extended to int64."""
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[Any]) -> Any:
+        width = _width(tag)
+        single = _load(builder, args[1], _vector(width, width // 8), width)
+        return builder.sext(builder.extract_element(single, ir.Constant(ir.IntType(32), 0)), ir.IntType(64))
+
+    return types.int64(tag, address), emit
 
 
 @intrinsic

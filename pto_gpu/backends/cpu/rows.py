@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from pto_gpu.backends.cpu.lanes import copy_bytes, load_int32, load_int64, zero_bytes
+from pto_gpu.backends.cpu.lanes import copy_row, load_bits, load_int32, load_int64, store_bits
 from pto_gpu.backends.cpu.ordering import Ordering
 from pto_gpu.tilebuf import TileBuf
 
@@ -90,41 +90,38 @@ def offset(operand, row, col):
 
 
 @njit(nogil=True)
-def copy_rect(size, dst, src, rows, cols):
-    """Copy ``rows x cols`` elements of ``size`` bytes."""
-    if dst[2] == size and src[2] == size:
-        for i in range(rows):
-            copy_bytes(dst[0] + i * dst[1], src[0] + i * src[1], cols * size)
+def copy_rect(tag, size, dst, src, rows, cols):
+    """Copy ``rows x cols`` elements."""
+    to, source = dst[0], src[0]
+    if dst[3] and src[3]:
+        for _ in range(rows):
+            copy_row(tag, to, source, cols * size)
+            to, source = to + dst[1], source + src[1]
     else:
         for i in range(rows):
             for j in range(cols):
-                copy_bytes(dst[0] + i * dst[1] + j * dst[2], src[0] + i * src[1] + j * src[2], size)
+                at, bits = offset(dst, i, j)[0], load_bits(tag, offset(src, i, j)[0])
+                store_bits(tag, at, bits)
 
 
 @njit(nogil=True)
-def zero_rect(size, dst, rows, cols):
-    """Clear ``rows x cols`` elements of ``size`` bytes."""
+def zero_rect(tag, dst, rows, cols):
+    """Clear ``rows x cols`` elements."""
     for i in range(rows):
-        if dst[2] == size:
-            zero_bytes(dst[0] + i * dst[1], cols * size)
-        else:
-            for j in range(cols):
-                zero_bytes(dst[0] + i * dst[1] + j * dst[2], size)
+        for j in range(cols):
+            store_bits(tag, offset(dst, i, j)[0], 0)
 
 
 @njit(nogil=True)
-def take_rest(size, dst, rows, cols, src0, rows0, cols0, src1, rows1, cols1):
-    """Copy what only one source defines and clear what none does, right of and below what both define.
+def take_below(tag, size, dst, rows, cols, first, wide_cols, src0, rows0, cols0, src1, rows1, cols1):
+    """What lies below the ``first`` rows, which both sources define: copy what one defines, clear what none does.
 
-    The sources' valid counts must not exceed those of dst.
+    Also clears what no source defines of the ``first`` rows, right of ``wide_cols``.
     """
-    both_rows, both_cols = min(rows0, rows1), min(cols0, cols1)
-    wide, wide_cols = (src0, cols0) if cols0 > cols1 else (src1, cols1)
-    right = wide_cols - both_cols
-    copy_rect(size, offset(dst, 0, both_cols), offset(wide, 0, both_cols), both_rows, right)
-    zero_rect(size, offset(dst, 0, wide_cols), both_rows, cols - wide_cols)
     tall, tall_rows, tall_cols = (src0, rows0, cols0) if rows0 > rows1 else (src1, rows1, cols1)
-    below = tall_rows - both_rows
-    copy_rect(size, offset(dst, both_rows, 0), offset(tall, both_rows, 0), below, tall_cols)
-    zero_rect(size, offset(dst, both_rows, tall_cols), below, cols - tall_cols)
-    zero_rect(size, offset(dst, tall_rows, 0), rows - tall_rows, cols)
+    below = tall_rows - first
+    copy_rect(tag, size, offset(dst, first, 0), offset(tall, first, 0), below, tall_cols)
+    if wide_cols < cols or tall_cols < cols or tall_rows < rows:
+        zero_rect(tag, offset(dst, 0, wide_cols), first, cols - wide_cols)
+        zero_rect(tag, offset(dst, first, tall_cols), below, cols - tall_cols)
+        zero_rect(tag, offset(dst, tall_rows, 0), rows - tall_rows, cols)
