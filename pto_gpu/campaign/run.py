@@ -111,7 +111,7 @@ def _wave(campaign: Campaign, execute: Execute, first: int, n: int) -> Wave:
             expected,
             int(found.tiles[0]) - first,
             before=POISON_BYTE,
-            origin=f"seed{campaign.seed}",
+            origin=campaign.origin,
             first_tile=first,
         )
     return Wave(
@@ -135,7 +135,8 @@ def replay(saved: SavedTile, backend: str | None = None) -> tuple[Comparison, st
     expected = saved.run_reference()
     if saved.outside is not None and backend is None:
         seen, everywhere = saved.seen_tiles(), saved.outside == "zero"
-        return compare(saved.instruction, seen, seen, expected, saved.tile, outside=everywhere), None
+        allowed: dict[str, Any] = {"outside": everywhere, "tolerance": saved.tolerance}
+        return compare(saved.instruction, seen, seen, expected, saved.tile, **allowed), None
     options = saved.options.override(backend=backend_of(saved.backend if backend is None else backend))
     call = saved.call()
     backend_execute(options)(call)
