@@ -50,8 +50,13 @@ def run(call: Call) -> None:
     arguments = arguments_of(call, plan)
     values = [arguments[name] for name in kernel.arg_names]
     grid = (plan.programs(call.batch),)
-    with _device(call.tiles[plan.operands[0]].device):
-        kernel[grid](*values, num_warps=plan.threads // _warp_size(), **_OPTIONS)
+    with launching(call.tiles[plan.operands[0]].device):
+        kernel[grid](*values, num_warps=warps(plan.threads), **_OPTIONS)
+
+
+def warps(threads: int) -> int:
+    """The warps that ``threads`` are on this machine."""
+    return threads // _warp_size()
 
 
 @functools.cache
@@ -72,7 +77,8 @@ def arguments_of(call: Call, plan: Plan) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _device(device: str) -> Any:
+def launching(device: str) -> Any:
+    """What a launch of a kernel must stand in: its device is the current one, or the interpreter is its own."""
     if INTERPRETED:
         with _interpreter, np.errstate(all="ignore"):  # it computes with NumPy
             yield
@@ -119,6 +125,7 @@ def _counts(tile: TileBuf) -> tuple[Any, ...]:
     counts: tuple[Any, ...] | None = tile.backend_cache.get("triton")
     if counts is None:
         counts = tile.backend_cache["triton"] = tuple(
-            n if isinstance(n, int) else torch.tensor(n, dtype=torch.int32, device=tile.device) for n in tile.region
+            n if isinstance(n, (int, torch.Tensor)) else torch.tensor(n, dtype=torch.int32, device=tile.device)
+            for n in tile.region
         )
     return counts

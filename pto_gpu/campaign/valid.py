@@ -13,6 +13,7 @@ Written once, in the array-API style: campaigns on the host and on a device draw
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -113,8 +114,10 @@ def _count(word: Any, limit: Any) -> Any:
 
 def _kinds(xp: Any, word: Any, table: dict[str, int]) -> tuple[Any, dict[str, Any]]:
     """The place in ``table`` of each tile's kind, and how many tiles have it."""
-    slots = np.repeat(np.arange(len(table)), list(table.values())).tolist()
-    chosen = xp.take(xp.asarray(slots, dtype=xp.int64, device=word.device), word & 63, axis=0)
+    ends = list(itertools.accumulate(table.values()))[:-1]
+    slot = word & 63
+    # A sum of comparisons, for a table would have to be brought to the device.
+    chosen = sum((xp.astype(slot >= end, xp.int64) for end in ends), xp.zeros_like(slot))
     found = chosen[:, None] == xp.arange(len(table), dtype=xp.int64, device=word.device)[None, :]
     return chosen, dict(zip(table, xp.sum(found, axis=0, dtype=xp.int64), strict=True))
 

@@ -19,7 +19,7 @@ def number(xp: Any, x: Any, element: ElementType) -> Any:
 def canonical_nan(xp: Any, like: Any, element: ElementType) -> Any:
     """The canonical NaN of ``element``, bit for bit, as an array that broadcasts against ``like``."""
     dtype = xp.int32 if element.bits == 32 else xp.int16
-    bits = xp.asarray([[[element.canonical_nan]]], dtype=dtype, device=like.device)
+    bits = xp.full((1, 1, 1), element.canonical_nan, dtype=dtype, device=like.device)  # made there, not brought there
     return bits.view(like.dtype)
 
 
