@@ -5,21 +5,27 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import array_api_compat.torch as xp
 import numpy as np
 import pytest
 import torch
 from conftest import GPU
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import pto_gpu as pto
 from pto_gpu import backends
+from pto_gpu.backends.numpy import evaluate
 from pto_gpu.campaign import device, run, storage
 from pto_gpu.campaign.device import run_on_device
+from pto_gpu.campaign.device_draw import DeviceBuffers, draw_on_device, parts
 from pto_gpu.campaign.results import Crash, Result
 from pto_gpu.campaign.run import run_campaign
 from pto_gpu.campaign.saved import SavedTile
 from pto_gpu.campaign.settings import Campaign
 from pto_gpu.campaign.storage import block_tiles
+from pto_gpu.campaign.valid import regions_of
 from pto_gpu.isa import instructions
+from pto_gpu.types import ELEMENT_TYPES
 
 DEVICE = "cuda:0" if GPU else "cpu"
 SHAPE = (16, 32)
@@ -229,3 +235,36 @@ def test_the_default_shape_on_a_gpu() -> None:
         expected = run_campaign(campaign, reference)
         expected.backend = "triton"
         assert_same_result(run_campaign(campaign), expected)
+
+
+class Waits(TorchDispatchMode):
+    """Notes every operation that on a GPU would wait for it: values brought to the host, or from there."""
+
+    NAMES = ("_local_scalar_dense", "lift_fresh", "nonzero", "masked_select", "bincount", "equal", "unique")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.overloadpacket.__name__ in self.NAMES:
+            self.seen.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("op", "dtypes"), CASES, ids=lambda v: v if isinstance(v, str) else "-".join(v))
+def test_regions_and_reference_never_wait_for_the_device(op: str, dtypes: tuple[str, ...]) -> None:
+    campaign = Campaign(op, dtypes, shape=SHAPE, tiles=8, undefined="zero")
+    (part,) = parts(0, 8, SHAPE)
+    drawn = draw_on_device(campaign, part, DeviceBuffers(torch.device(DEVICE)))
+    words = torch.randint(0, 2**32, (8, 3, 4), device=DEVICE)
+    for rules in ("isa", "formal", "simulator", "a5"):
+        expected = drawn.poisoned_dsts("expected")
+        arrays = drawn.logical({**expected, **drawn.sources})
+        with Waits() as waits:
+            regions_of(xp, words, campaign.record, SHAPE, 4, "zero")
+            evaluate(xp, campaign.record, pto.NUMERICS[rules], ELEMENT_TYPES[dtypes[0]], arrays, drawn.regions)
+        assert not waits.seen
+    with Waits() as waits:
+        torch.tensor([1]).item()
+    assert waits.seen == ["aten.lift_fresh.default", "aten._local_scalar_dense.default"]
