@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import array_api_compat.torch as xp
 import numpy as np
 import pytest
 import torch
@@ -17,7 +16,7 @@ from pto_gpu import backends
 from pto_gpu.backends.numpy import evaluate
 from pto_gpu.campaign import device, run, storage
 from pto_gpu.campaign.device import run_on_device
-from pto_gpu.campaign.device_draw import DeviceBuffers, draw_on_device, parts
+from pto_gpu.campaign.device_draw import TORCH, DeviceBuffers, draw_on_device, parts
 from pto_gpu.campaign.results import Crash, Result
 from pto_gpu.campaign.run import run_campaign
 from pto_gpu.campaign.saved import SavedTile
@@ -262,8 +261,8 @@ def test_regions_and_reference_never_wait_for_the_device(op: str, dtypes: tuple[
         expected = drawn.poisoned_dsts("expected")
         arrays = drawn.logical({**expected, **drawn.sources})
         with Waits() as waits:
-            regions_of(xp, words, campaign.record, SHAPE, 4, "zero")
-            evaluate(xp, campaign.record, pto.NUMERICS[rules], ELEMENT_TYPES[dtypes[0]], arrays, drawn.regions)
+            regions_of(TORCH, words, campaign.record, SHAPE, 4, "zero")
+            evaluate(TORCH, campaign.record, pto.NUMERICS[rules], ELEMENT_TYPES[dtypes[0]], arrays, drawn.regions)
         assert not waits.seen
     with Waits() as waits:
         torch.tensor([1]).item()

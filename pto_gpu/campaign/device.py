@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import array_api_compat.torch as xp
 import numpy as np
 import torch
 
 from pto_gpu import backends
 from pto_gpu.backends.numpy import evaluate
 from pto_gpu.campaign.compare import compare
-from pto_gpu.campaign.device_draw import DeviceBuffers, DeviceDrawn, Held, Part, draw_on_device, parts
+from pto_gpu.campaign.device_draw import TORCH, DeviceBuffers, DeviceDrawn, Held, Part, draw_on_device, parts
 from pto_gpu.campaign.results import Crash, Result, Wave
 from pto_gpu.campaign.saved import SavedTile
 from pto_gpu.campaign.settings import Campaign
@@ -183,7 +182,7 @@ class _Waves:
         for start in range(0, next(iter(arrays.values())).shape[0], step):
             piece = slice(start, start + step)
             evaluate(
-                xp,
+                TORCH,
                 campaign.record,
                 campaign.options.numerics,
                 element,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
-import array_api_compat.torch as xp
 import numpy as np
 import torch
 
@@ -29,6 +29,14 @@ from pto_gpu.regions import Region
 from pto_gpu.tilebuf import TileBuf
 from pto_gpu.types import ELEMENT_TYPES, TileBufType
 
+#: torch under the array-API names that campaigns use; a machine with a GPU need not have array-api-compat.
+TORCH: Final = SimpleNamespace(
+    **{
+        **vars(torch),
+        "astype": lambda x, dtype, copy=True: x.to(dtype, copy=copy),
+        "take_along_axis": lambda x, indices, axis: torch.take_along_dim(x, indices, dim=axis),
+    }
+)
 #: Bytes of an operand that a program makes, and its threads: one vector each, as more of them costs registers.
 BLOCK_BYTES: Final = 2048
 THREADS: Final = BLOCK_BYTES // VECTOR_BYTES
@@ -148,7 +156,7 @@ def draw_on_device(campaign: Campaign, part: Part, buffers: DeviceBuffers) -> De
     """The sources and valid regions of ``part``, in ``buffers``; enqueued on the current stream, not waited for."""
     record, shape = campaign.record, campaign.grid
     drawn = regions_of(
-        xp, _words(campaign, part, buffers.device), record, shape, ELEMENT_TYPES[campaign.dtypes[0]].itemsize,
+        TORCH, _words(campaign, part, buffers.device), record, shape, ELEMENT_TYPES[campaign.dtypes[0]].itemsize,
         campaign.undefined,
     )  # fmt: skip
 
