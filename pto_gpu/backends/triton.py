@@ -16,7 +16,7 @@ import numpy as np
 import torch
 import triton
 
-from pto_gpu.backends import triton_plan
+from pto_gpu.backends import triton_plan, triton_tune
 from pto_gpu.backends.triton_plan import Plan
 from pto_gpu.isa.record import Call
 from pto_gpu.tilebuf import TileBuf
@@ -46,6 +46,20 @@ def unsupported(call: Call) -> str | None:
 def run(call: Call) -> None:
     """Run a checked call with at least one tile, on the current stream of the tiles' device."""
     plan = triton_plan.plan_of(call, host=INTERPRETED)
+    tuner = _tuner()
+    launch(call, plan if tuner is None else tuner.tuned(call, plan))
+
+
+@functools.cache
+def _tuner() -> triton_tune.Tuner | None:
+    """What changes plans, where that is asked for."""
+    if INTERPRETED or not triton_tune.asked_for():
+        return None
+    return triton_tune.Tuner(launch, triton_tune.cache_file())
+
+
+def launch(call: Call, plan: Plan) -> None:
+    """Run ``call`` as ``plan`` says."""
     kernel = getattr(importlib.import_module(f"pto_gpu.kernels.{plan.family}"), plan.family)
     arguments = arguments_of(call, plan)
     values = [arguments[name] for name in kernel.arg_names]
