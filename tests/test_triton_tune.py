@@ -22,7 +22,7 @@ from pto_gpu.backends import triton_tune
 from pto_gpu.backends.triton_plan import Block, Plan, plan_of
 from pto_gpu.backends.triton_tune import CANDIDATES, Tuner
 from pto_gpu.isa import instructions
-from pto_gpu.isa.record import Call
+from pto_gpu.isa.record import Call, Kind
 
 DEVICE = "cuda:0" if GPU else "cpu"
 
@@ -215,6 +215,16 @@ def test_a_call_too_small_to_be_timed_is_not_and_is_not_remembered(monkeypatch: 
     assert timer.asked == 0
     monkeypatch.setattr(triton_tune, "LEAST_BYTES", 1)
     assert tuned(tuner, call) is plan_of(call, host=False, block=CANDIDATES[2])
+
+
+def test_no_thread_is_left_with_less_than_a_vector() -> None:
+    """TPARTARGMIN has twice the threads of TPARTMIN, for the same block."""
+    value, index = (pto.TileBufType(t, 8, 32) for t in ("f32", "i32"))
+    record, timer = instructions()["TPARTARGMIN"], best(0)
+    types = {o.name: value if o.kind is Kind.VALUE else index for o in record.operands}
+    call = Call(record, {n: pto.TileBuf.zeros(t, 5, DEVICE) for n, t in types.items()}, pto.NUMERICS["isa"], "", "a5")
+    tuned(Tuner(backend.launch, None, timer), call)
+    assert timer.asked == sum(plan_of(call, host=False, block=b).threads * 16 <= b.bytes for b in CANDIDATES) == 3
 
 
 def test_a_call_that_is_captured_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:

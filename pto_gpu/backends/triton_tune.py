@@ -22,7 +22,7 @@ import torch
 import triton
 
 from pto_gpu import __version__
-from pto_gpu.backends.triton_plan import BLOCK_BYTES, THREADS_PER_SOURCE, Block, Plan, plan_of
+from pto_gpu.backends.triton_plan import BLOCK_BYTES, THREADS_PER_SOURCE, VECTOR_BYTES, Block, Plan, plan_of
 from pto_gpu.interop import adopt
 from pto_gpu.isa.record import Call, Role
 from pto_gpu.regions import Region
@@ -90,7 +90,7 @@ class Tuner:
             return None  # another time
         try:
             sample = _sample(call)
-            times = {block: self._time(sample, block) for block in CANDIDATES}
+            times = {block: self._time(sample, block) for block in CANDIDATES if _fills_vectors(call, block)}
         except torch.OutOfMemoryError:
             return None
         block = min(times, key=lambda b: times[b])
@@ -149,6 +149,11 @@ def _key(call: Call, plan: Plan) -> str:
     what = f"{call.instruction.name} {call.rules.label}"
     versions = f"triton {triton.__version__}", f"pto-gpu {__version__}"
     return "; ".join((_device_name(tiles[0].device), *versions, what, regions, *shapes))
+
+
+def _fills_vectors(call: Call, block: Block) -> bool:
+    """Whether each thread has a vector at least: an instruction of four sources has more threads."""
+    return block.bytes >= VECTOR_BYTES * plan_of(call, host=False, block=block).threads
 
 
 def _capturing() -> bool:
