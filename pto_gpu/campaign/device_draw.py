@@ -141,10 +141,13 @@ class DeviceDrawn:
         return dsts
 
     def logical(self, held: Mapping[str, Held]) -> dict[str, torch.Tensor]:
-        """The elements of ``held`` cut to their logical shape."""
-        return {
-            s.operand.name: held[s.operand.name].elements[:, : s.logical.rows, : s.logical.cols] for s in self.slots
-        }
+        """The elements of ``held`` cut to their logical shape; integers are signed, for torch can do little else."""
+        result = {}
+        for slot in self.slots:
+            tiles = held[slot.operand.name]
+            elements = tiles.elements if tiles.type.element.is_float else tiles.bits
+            result[slot.operand.name] = elements[:, : slot.logical.rows, : slot.logical.cols]
+        return result
 
 
 def _signed(byte: int, itemsize: int) -> int:
