@@ -76,7 +76,8 @@ class Campaign:
         slots(record, dtypes, self.grid, "packed")  # refuses a shape that no tile can have
         if count(self.tiles, "tiles") < 1:
             raise ConstraintError(f"tiles={self.tiles} must be at least 1: no tile compared is no success")
-        if not 0 <= count(self.seed, "seed") < 1 << 64:
+        whole = type(self.seed) is int and self.seed.bit_length() <= 64  # one bit more than count allows
+        if not 0 <= (self.seed if whole else count(self.seed, "seed")) < 1 << 64:
             raise ConstraintError(f"seed={self.seed} is out of range: allowed 0 to 2**64 - 1")
         if self.workers is not None and count(self.workers, "workers") < 1:
             raise ConstraintError(f"workers={self.workers} must be at least 1")
