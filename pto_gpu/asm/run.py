@@ -31,6 +31,9 @@ from pto_gpu.types import DYNAMIC, ElementType, TileBufType
 #: A GPU has room for larger waves, and wants them.
 GPU_WAVE_BYTES: Final = 4 << 30
 
+#: Of a tile about which nothing is known.
+_UNKNOWN_BYTES: Final = 64 << 10
+
 #: ``allocate(name, shape, element)`` makes the array of a result for the whole batch, full of zeros.
 Allocate = Callable[[str, tuple[int, ...], ElementType], Any]
 
@@ -122,7 +125,7 @@ class Runner:
     def _bytes_per_tile(self) -> int:
         """Bytes of the tiles that the program makes for one element of the batch."""
         known = [b.type.nbytes for b in self.bound.values.values() if isinstance(b, TileBuf)]
-        guess = max(known, default=0)  # of a type that is known at run time only: about that of the inputs
+        guess = max(known, default=_UNKNOWN_BYTES)  # where the type is known at run time only
         total = 0
         for function in self.parsed.functions.values():
             for op in function.walk():

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 import triton
 
-from pto_gpu.backends import triton_plan
+from pto_gpu.backends import triton_plan, triton_tune
 from pto_gpu.backends.triton_plan import Plan
 from pto_gpu.isa.record import Call
 from pto_gpu.tilebuf import TileBuf
@@ -46,12 +46,31 @@ def unsupported(call: Call) -> str | None:
 def run(call: Call) -> None:
     """Run a checked call with at least one tile, on the current stream of the tiles' device."""
     plan = triton_plan.plan_of(call, host=INTERPRETED)
+    tuner = _tuner()
+    launch(call, plan if tuner is None else tuner.tuned(call, plan))
+
+
+@functools.cache
+def _tuner() -> triton_tune.Tuner | None:
+    """What changes plans, where that is asked for."""
+    if INTERPRETED or not triton_tune.asked_for():
+        return None
+    return triton_tune.Tuner(launch, triton_tune.cache_file())
+
+
+def launch(call: Call, plan: Plan) -> None:
+    """Run ``call`` as ``plan`` says."""
     kernel = getattr(importlib.import_module(f"pto_gpu.kernels.{plan.family}"), plan.family)
     arguments = arguments_of(call, plan)
     values = [arguments[name] for name in kernel.arg_names]
     grid = (plan.programs(call.batch),)
-    with _device(call.tiles[plan.operands[0]].device):
-        kernel[grid](*values, num_warps=plan.threads // _warp_size(), **_OPTIONS)
+    with launching(call.tiles[plan.operands[0]].device):
+        kernel[grid](*values, num_warps=warps(plan.threads), **_OPTIONS)
+
+
+def warps(threads: int) -> int:
+    """The warps that ``threads`` are on this machine."""
+    return threads // _warp_size()
 
 
 @functools.cache
@@ -72,7 +91,8 @@ def arguments_of(call: Call, plan: Plan) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _device(device: str) -> Any:
+def launching(device: str) -> Any:
+    """What a launch of a kernel must stand in: its device is the current one, or the interpreter is its own."""
     if INTERPRETED:
         with _interpreter, np.errstate(all="ignore"):  # it computes with NumPy
             yield
@@ -119,6 +139,7 @@ def _counts(tile: TileBuf) -> tuple[Any, ...]:
     counts: tuple[Any, ...] | None = tile.backend_cache.get("triton")
     if counts is None:
         counts = tile.backend_cache["triton"] = tuple(
-            n if isinstance(n, int) else torch.tensor(n, dtype=torch.int32, device=tile.device) for n in tile.region
+            n if isinstance(n, (int, torch.Tensor)) else torch.tensor(n, dtype=torch.int32, device=tile.device)
+            for n in tile.region
         )
     return counts
