@@ -20,7 +20,7 @@ from pto_gpu.asm.interpret import MAX_STEPS, TileFunctions, Wave
 from pto_gpu.asm.ops import AllocTileOp, TileOp
 from pto_gpu.asm.parser import Parsed
 from pto_gpu.asm.static import WAVE_BYTES
-from pto_gpu.asm.types import VIEW_TYPES, tile_type
+from pto_gpu.asm.types import VIEW_TYPES, is_tile, tile_type
 from pto_gpu.asm.values import Array, Tile, View, device_of, moved, zero_outside
 from pto_gpu.defaults import Options
 from pto_gpu.errors import AsmError, BackendError, PtoError
@@ -137,7 +137,7 @@ class Runner:
                     copies = 3 if value in self._fresh else 1  # of one round of a loop, of the next, of the result
                     total += copies * (ty.nbytes if ty is not None else guess)
         for argument, one in self.bound.values.items():
-            if argument in self._uses.written and argument not in self._returned:
+            if is_tile(argument.type) and argument in self._uses.written and argument not in self._returned:
                 ty = one.type if isinstance(one, TileBuf) else tile_type(argument.type)
                 total += ty.nbytes if ty is not None else guess
         return total if self._device == "cpu" else total + sum(known)
