@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from pto_gpu.asm.bind import VALID_SUFFIX
 from pto_gpu.asm.program import Program, parse
 from pto_gpu.campaign.npz import first_line, read_npz
 from pto_gpu.errors import FileError
@@ -24,7 +25,6 @@ from pto_gpu.types import ELEMENT_TYPES, ElementType
 #: A longer text is no program.
 MAX_TEXT_BYTES: Final = 16 << 20
 ARRAY_SUFFIXES: Final = (".npy", ".npz", ".bin")
-_VALID_SUFFIX: Final = "_valid"
 
 
 def read_program(path: Path) -> Program:
@@ -118,7 +118,7 @@ def _raw(program: Program, name: str, path: Path, scalars: dict[str, Any], funct
     """Elements without a header: shape and type are those that the program says."""
     element: ElementType = ELEMENT_TYPES["i32"]  # of valid regions
     shape: tuple[int, ...] = (2,)
-    if not name.endswith(_VALID_SUFFIX) or name in program.inputs(function):
+    if not name.endswith(VALID_SUFFIX) or name in program.inputs(function):
         element, shape = program.element_shape(name, scalars, function)
     try:
         size = path.stat().st_size

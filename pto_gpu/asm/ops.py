@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import ClassVar
 
-from xdsl.dialects.builtin import IndexType, IntegerAttr, UnitAttr
+from xdsl.dialects.builtin import IntegerAttr, UnitAttr
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
@@ -218,8 +218,8 @@ class AllocTileOp(IRDLOperation):
 
     name = "pto.alloc_tile"
     addr = opt_operand_def()
-    valid_row = opt_operand_def(IndexType)
-    valid_col = opt_operand_def(IndexType)
+    valid_row = opt_operand_def()
+    valid_col = opt_operand_def()
     res = result_def()
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
 
@@ -227,18 +227,22 @@ class AllocTileOp(IRDLOperation):
         """A valid row or column is given exactly where the type leaves it open."""
         if not is_tile(self.res.type):
             raise VerifyException(f"alloc_tile makes a tile: seen {self.res.type}")
-        if self.addr is not None and not is_integer(self.addr.type):
-            raise VerifyException(f"addr must be an integer: seen {self.addr.type}")
+        for name, operand in (("addr", self.addr), ("valid_row", self.valid_row), ("valid_col", self.valid_col)):
+            if operand is not None and not is_integer(operand.type):
+                raise VerifyException(f"{name} must be an integer: seen {operand.type}")
         data = self.res.type.data  # type: ignore[attr-defined]  # a tile type
         if not isinstance(self.res.type, TileBufAttr) or not isinstance(data, TileBufType):
             if self.addr is not None or self.valid_row is not None or self.valid_col is not None:
                 raise VerifyException("addr, valid_row and valid_col need a complete !pto.tile_buf type")
             return
-        for name, operand, extent in (("row", self.valid_row, data.v_row), ("col", self.valid_col, data.v_col)):
+        for name, operand, extent in (
+            ("valid_row", self.valid_row, data.v_row),
+            ("valid_col", self.valid_col, data.v_col),
+        ):
             if extent == DYNAMIC and operand is None:
-                raise VerifyException(f"valid_{name} must be given: the type has ? there")
+                raise VerifyException(f"{name} must be given: the type has ? there")
             if extent != DYNAMIC and operand is not None:
-                raise VerifyException(f"valid_{name} is given, but the type says {extent}: write ? there")
+                raise VerifyException(f"{name} is given, but the type says {extent}: write ? there")
 
     @classmethod
     def parse(cls, parser: Parser) -> AllocTileOp:
@@ -290,11 +294,14 @@ class SetValidShapeOp(IRDLOperation):
 
     name = "pto.set_validshape"
     tile = operand_def()
-    rows = operand_def(IndexType)
-    cols = operand_def(IndexType)
+    rows = operand_def()
+    cols = operand_def()
 
     def verify_(self) -> None:
         """The type leaves rows and columns to run time."""
+        for name, operand in (("rows", self.rows), ("cols", self.cols)):
+            if not is_integer(operand.type):
+                raise VerifyException(f"{name} must be an integer: seen {operand.type}")
         if not is_tile(self.tile.type):
             raise VerifyException(f"set_validshape works on a tile: seen {self.tile.type}")
         data = self.tile.type.data  # type: ignore[attr-defined]  # a tile type
@@ -303,13 +310,11 @@ class SetValidShapeOp(IRDLOperation):
 
     @classmethod
     def parse(cls, parser: Parser) -> SetValidShapeOp:
-        """``set_validshape %tile, %rows, %cols : type``."""
+        """``set_validshape %tile, %rows, %cols : type``, and ``, i32`` if the counts are no indices."""
         tile, rows, cols = reading.parse_values(parser, 3)
         parser.parse_punctuation(":")
-        ty = parser.parse_type()
-        index = IndexType()
-        resolved = [parser.resolve_operand(v, t) for v, t in ((tile, ty), (rows, index), (cols, index))]
-        return cls(operands=resolved)
+        value = parser.resolve_operand(tile, parser.parse_type())
+        return cls(operands=[value, *reading.parse_counts(parser, [rows, cols])])
 
     def print(self, printer: Printer) -> None:
         """As it is parsed."""
@@ -317,3 +322,4 @@ class SetValidShapeOp(IRDLOperation):
         printer.print_list(self.operands, printer.print_operand)
         printer.print_string(" : ")
         printer.print_attribute(self.tile.type)
+        writing.print_count_types(printer, [self.rows, self.cols])

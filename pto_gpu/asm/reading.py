@@ -274,16 +274,31 @@ def flag(present: bool) -> UnitAttr | None:
 
 
 def parse_alloc(cls: type[AllocTileOp], parser: Parser) -> AllocTileOp:
-    """``alloc_tile [addr = %a] [valid_row = %r] [valid_col = %c] [{...}] : type``."""
-    operands: list[list[SSAValue]] = []
-    for word, ty in (("addr", None), ("valid_row", IndexType()), ("valid_col", IndexType())):
-        operands.append([])
+    """``alloc_tile [addr = %a] [valid_row = %r] [valid_col = %c] [{...}] : type``; ``, i32`` after it for counts."""
+    written: dict[str, UnresolvedOperand] = {}
+    for word in ("addr", "valid_row", "valid_col"):
         if parser.parse_optional_keyword(word) is not None:
             parser.parse_punctuation("=", f" after {word}")
-            operands[-1].append(_integer(parser, parser.parse_unresolved_operand(), ty))
+            written[word] = parser.parse_unresolved_operand()
     attributes = parser.parse_optional_attr_dict()
     parser.parse_punctuation(":")
-    return cls(operands=operands, result_types=[parser.parse_type()], attributes=attributes)
+    ty = parser.parse_type()
+    addr = written.pop("addr", None)
+    counts = dict(zip(written, parse_counts(parser, list(written.values())), strict=True))
+    operands = [
+        [_integer(parser, addr, None)] if addr is not None else [],
+        *([counts[word]] if word in counts else [] for word in ("valid_row", "valid_col")),
+    ]
+    return cls(operands=operands, result_types=[ty], attributes=attributes)
+
+
+def parse_counts(parser: Parser, operands: list[UnresolvedOperand]) -> list[SSAValue]:
+    """Valid rows and columns: indices, unless ``, i32`` (one type for both, or one for each) says otherwise."""
+    types: list[Attribute] = []
+    while len(types) < len(operands) and parser.parse_optional_punctuation(",") is not None:
+        types.append(parser.parse_type())
+    types = types or [IndexType()]
+    return [parser.resolve_operand(v, types[min(i, len(types) - 1)]) for i, v in enumerate(operands)]
 
 
 def _integer(parser: Parser, operand: UnresolvedOperand, ty: Attribute | None) -> SSAValue:

@@ -54,7 +54,7 @@ class MakeTensorViewOp(IRDLOperation):
         (ptr,) = reading.parse_values(parser, 1)
         lists = []
         for word in ("shape", "strides"):
-            parser.parse_punctuation(",", f" before {word}")
+            parser.parse_optional_punctuation(",")  # some pages have none before strides
             lists.append(reading.parse_index_list(parser, word))
         attributes = parser.parse_optional_attr_dict()
         parser.parse_punctuation(":")

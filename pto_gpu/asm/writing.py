@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Attribute, SSAValue
 from xdsl.printer import Printer
 
@@ -72,6 +73,16 @@ def print_alloc(op: AllocTileOp, printer: Printer) -> None:
     printer.print_op_attributes(op.attributes)
     printer.print_string(" : ")
     printer.print_attribute(op.res.type)
+    print_count_types(printer, [v for v in (op.valid_row, op.valid_col) if v is not None])
+
+
+def print_count_types(printer: Printer, counts: Sequence[SSAValue]) -> None:
+    """``, i32`` where valid rows and columns are no indices."""
+    if all(isinstance(v.type, IndexType) for v in counts):
+        return
+    for value in counts:
+        printer.print_string(", ")
+        printer.print_attribute(value.type)
 
 
 def print_assign(op: AssignOp, printer: Printer) -> None:
