@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from xdsl.dialects import func, scf
-from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from pto_gpu.asm.ops import AssignOp, InstructionOp, LoadOp, SetValidShapeOp, StoreOp, TileOp
-from pto_gpu.asm.types import is_tile
+from pto_gpu.asm.types import is_tile, tile_type
 from pto_gpu.asm.view_ops import MakeTensorViewOp, PartitionViewOp
 from pto_gpu.isa.record import Family
 
@@ -126,8 +126,13 @@ def partly_written(function: func.FuncOp) -> set[SSAValue]:
         if isinstance(op, SetValidShapeOp):
             found.add(origin(op.tile))
         elif isinstance(op, InstructionOp) and op.RECORD.family is Family.ROW_REDUCE:
-            found |= {origin(v) for v in op.targets}
+            found |= {origin(v) for v in op.targets if not _single_column(v)}
     return found
+
+
+def _single_column(value: SSAValue) -> bool:
+    ty = tile_type(value.type)
+    return ty is not None and ty.cols == 1
 
 
 def final_tiles(function: func.FuncOp) -> list[SSAValue]:
@@ -164,3 +169,11 @@ def top_level_tiles(function: func.FuncOp) -> list[SSAValue]:
     block = function.body.block
     values: list[SSAValue] = [*block.args, *(r for op in block.ops for r in op.results)]
     return [v for v in values if is_tile(v.type)]
+
+
+def is_after(op: Operation, first: Operation, block: Block | None) -> bool:
+    """Whether ``op``, or what it is nested in, stands after ``first`` in ``block``."""
+    outer: Operation | None = op
+    while outer is not None and outer.parent is not block:
+        outer = outer.parent_op()
+    return outer is not None and first.is_before_in_block(outer)

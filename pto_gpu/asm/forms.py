@@ -157,7 +157,7 @@ class _Conversion:
             other = use.operation
             if other is op and list(op.operands).count(value) == 1:
                 continue
-            if not _after(other, op, block):
+            if not analysis.is_after(other, op, block):
                 return f"%{name} is used before it is written: the {self.form} form has no destination"
             if isinstance(other, TileOp) and value in other.outs:
                 return f"%{name} is written more than once: the {self.form} form has no destination"
@@ -206,11 +206,3 @@ def _as_tile_buf(ty: Any) -> Any:
 
 def _as_tile(ty: Any) -> Any:
     return TileAttr(ty.data) if isinstance(ty, TileBufAttr) and isinstance(ty.data, OpenTile) else ty
-
-
-def _after(op: Operation, first: Operation, block: Block | None) -> bool:
-    """Whether ``op``, or what it is nested in, stands after ``first`` in ``block``."""
-    outer: Operation | None = op
-    while outer is not None and outer.parent is not block:
-        outer = outer.parent_op()
-    return outer is not None and first.is_before_in_block(outer)

@@ -10,6 +10,7 @@ from xdsl.ir import SSAValue
 from xdsl.utils.exceptions import InterpretationError
 
 from pto_gpu import intrinsics
+from pto_gpu.asm.direct import Transfers
 from pto_gpu.asm.ops import (
     AllocTileOp,
     AssignOp,
@@ -24,6 +25,7 @@ from pto_gpu.asm.values import Array, Tile, View, dense, device_of, flattened, m
 from pto_gpu.asm.verify import partition_message, transfer_message
 from pto_gpu.asm.view_ops import MakeTensorViewOp, PartitionViewOp
 from pto_gpu.defaults import Options
+from pto_gpu.errors import LayoutError
 from pto_gpu.isa.record import Result
 from pto_gpu.memory import TASSIGN, UbTile, UnifiedBuffer
 from pto_gpu.regions import Region
@@ -50,6 +52,7 @@ class Wave:
         storage: Callable[[SSAValue, TileBufType, Region, Wave], TileBuf],
         allocate: Callable[..., Any],
         names: Mapping[SSAValue, str],
+        transfers: Transfers,
     ) -> None:
         self.start = start
         self.stop = stop
@@ -58,6 +61,7 @@ class Wave:
         self.storage = storage
         self.allocate = allocate
         self.names = names
+        self.transfers = transfers
         self.kept: dict[SSAValue, Tile] = {}
         self._buffer: UnifiedBuffer | None = None
         self._written: list[tuple[int, int]] = []
@@ -114,6 +118,30 @@ class Wave:
             tile.tiles.data[...] = old.data
             self.wrote(tile)
 
+    def flat(self, array: Array) -> Any:
+        """The memory of the wave, ``[tiles, elements]``."""
+        return flattened(array.data[self.start : self.stop])
+
+    def leave_place(self, tile: Tile) -> None:
+        """Give a tile that lies in an array storage of its own, before something else is written to it."""
+        if tile.place is not None:
+            old = tile.bound()
+            tile.tiles, tile.place = self.storage(tile.value, old.type, old.region, self), None
+
+    def inside(self, view: View, ty: TileBufType, region: Region) -> TileBuf | None:
+        """Tiles that lie in ``view``, if the elements of both are the same; else a copy is needed."""
+        array = view.array
+        if view.sizes != (ty.rows, ty.cols) or tuple(region) != view.sizes or ty.dtype != array.element.name:
+            return None
+        data = view.of(self.flat(array))
+        if device_of(data) != self.device:
+            return None
+        try:
+            tiles = TileBuf.from_array(data, ty, *region)
+        except LayoutError:  # elements that are not aligned
+            return None
+        return None if tiles.memory.self_overlapping and array.written else tiles
+
 
 def _span(tiles: UbTile) -> tuple[int, int]:
     return tiles.bound_address(), tiles.bound_address() + tiles.type.nbytes
@@ -129,7 +157,7 @@ def _index(value: Any) -> int:
     return number
 
 
-def _run_instruction(functions: Any, _: Interpreter, op: InstructionOp, args: PythonValues) -> PythonValues:
+def _run_instruction(functions: Any, interpreter: Interpreter, op: InstructionOp, args: PythonValues) -> PythonValues:
     wave: Wave = functions.wave
     sources, rest = args[: len(op.SOURCES)], args[len(op.SOURCES) :]
     tiles = {name: wave.read(tile) for name, tile in zip(op.SOURCES, sources, strict=True)}
@@ -141,6 +169,10 @@ def _run_instruction(functions: Any, _: Interpreter, op: InstructionOp, args: Py
     dsts: list[Tile] = [*rest, *results]
     if any(dst.tiles is None for dst in dsts):
         _give_storage(wave, op, tiles, dsts)
+    for dst in dsts:
+        store = wave.transfers.stored.get(dst.value)
+        if store is not None:
+            _put_in_place(wave, dst, interpreter.get_values((store.dst,))[0])
     tiles |= {name: dst.bound() for name, dst in zip(op.MADE, dsts, strict=True)}
     intrinsics.execute(op.RECORD, tiles, wave.options)
     for dst in dsts:
@@ -166,6 +198,16 @@ def _give_storage(wave: Wave, op: InstructionOp, tiles: Mapping[str, TileBuf], d
             ty = result.type
         assert ty is not None
         dst.tiles = wave.storage(dst.value, ty, region, wave)
+
+
+def _put_in_place(wave: Wave, dst: Tile, view: View) -> None:
+    """Let ``dst``, which is about to be written, lie where it will be stored."""
+    old = dst.bound()
+    tiles = wave.inside(view, old.type, old.region)
+    if tiles is not None:
+        dst.tiles, dst.place = tiles, view
+    else:
+        wave.leave_place(dst)
 
 
 _INSTRUCTIONS = {f"run_{name}": impl(op)(_run_instruction) for name, op in instruction_ops().items()}
@@ -260,8 +302,15 @@ class TileFunctions(type("_Instructions", (InterpreterFunctions,), _INSTRUCTIONS
             region = region_of(ty, self.wave.batch, counts[0], counts[1], op.name)
             tile.tiles = self.wave.storage(tile.value, ty, region, self.wave)
         self._check_transfer(view, tile.tiles)
-        content = view.of(self._flat(view.array)).reshape(self.wave.batch, rows, cols)
-        tile.tiles.data[:, :rows, :cols] = moved(content, tile.tiles.device)
+        lying = None
+        if tile.value in self.wave.transfers.loaded and not view.array.written:
+            lying = self.wave.inside(view, tile.tiles.type, tile.tiles.region)
+        if lying is not None:
+            tile.tiles, tile.place = lying, view
+        else:
+            self.wave.leave_place(tile)
+            content = view.of(self.wave.flat(view.array)).reshape(self.wave.batch, rows, cols)
+            tile.bound().data[:, :rows, :cols] = moved(content, self.wave.device)
         self.wave.wrote(tile)
         return (tile,) if made else ()
 
@@ -270,15 +319,14 @@ class TileFunctions(type("_Instructions", (InterpreterFunctions,), _INSTRUCTIONS
         """Copy the valid region of a tile into a part of a view."""
         tiles, view = self.wave.read(args[0]), args[1]
         self._check_transfer(view, tiles)
+        view.array.stored = True
+        if args[0].place is view:
+            return ()
         rows, cols = view.grid
-        target = view.of(self._flat(view.array))
+        target = view.of(self.wave.flat(view.array))
         content = moved(tiles.data[:, :rows, :cols], device_of(target))
         target[...] = content.reshape(target.shape)
-        view.array.stored = True
         return ()
-
-    def _flat(self, array: Array) -> Any:
-        return flattened(array.data[self.wave.start : self.wave.stop])
 
     def _check_transfer(self, view: View, tiles: TileBuf) -> None:
         if tiles.type.dtype != view.array.element.name:

@@ -16,6 +16,7 @@ from pto_gpu import interop
 from pto_gpu.asm import analysis, scalars
 from pto_gpu.asm.bind import Bound
 from pto_gpu.asm.diagnostics import asm_error_at, sentence
+from pto_gpu.asm.direct import Transfers
 from pto_gpu.asm.interpret import MAX_STEPS, TileFunctions, Wave
 from pto_gpu.asm.ops import AllocTileOp, TileOp
 from pto_gpu.asm.parser import Parsed
@@ -65,6 +66,10 @@ class Runner:
             if not one.is_declaration:
                 self._fresh |= analysis.handed_on(one)
                 self._cleared |= analysis.partly_written(one)
+        self._transfers = Transfers(function)
+        for value in self._returned:
+            self._transfers.loaded.discard(value)
+            self._transfers.stored.pop(value, None)
         self._device = self._choose_device()
         self._uses = analysis.argument_uses(function, parsed.functions)
         for value, one in bound.values.items():
@@ -98,7 +103,16 @@ class Runner:
     def run(self) -> dict[str, Any]:
         """Every wave; returns the arrays of the results by name."""
         for start, stop in self._waves():
-            wave = Wave(start, stop, self._device, self.options, self._storage, self._make_array, self.parsed.names)
+            wave = Wave(
+                start,
+                stop,
+                self._device,
+                self.options,
+                self._storage,
+                self._make_array,
+                self.parsed.names,
+                self._transfers,
+            )
             returned = self._run_wave(wave)
             for value, tile in zip(self._return_values(), returned, strict=False):
                 if isinstance(tile, Tile):

@@ -20,13 +20,14 @@ MAX_ELEMENT_BYTES = 256 << 20
 class Tile:
     """A tile that operations name. ``tiles`` None: it gets type and storage from the first operation that writes it."""
 
-    __slots__ = ("name", "tiles", "value", "written")
+    __slots__ = ("name", "place", "tiles", "value", "written")
 
     def __init__(self, name: str, value: Any, tiles: TileBuf | None, *, written: bool) -> None:
         self.name = name
         self.value = value  # the SSA value that it came from
         self.tiles = tiles
         self.written = written
+        self.place: View | None = None  # of an array, where it lies: a load or store has nothing to copy
 
     def bound(self) -> TileBuf:
         """The tiles, which are there."""
