@@ -166,3 +166,50 @@ def test_other_element_steps_and_ranks(rng: np.random.Generator) -> None:
     program = parse(text)
     assert planned(program) == ({"t"}, {"d", "e"})
     same(program.run({"p": p, "o": o, "q": q}), {"o": wanted_o, "q": wanted_q})
+
+
+def test_a_tile_with_an_address_is_stored_from_there(arrays: dict[str, np.ndarray]) -> None:
+    """%e has the bytes of %d, which is stored as well."""
+    body = (
+        part("p", "a", "%c0") + part("r", "o", "%c0") + load("p", "t")
+        + f"pto.tassign %d, @tile(0x800) : {T}\npto.tassign %e, @tile(0x800) : {T}\n"
+        + least("t", "t", "d") + store("d", "r") + least("e", "e", "t") + part("s", "b", "%c16") + store("t", "s")
+    )  # fmt: skip
+    program = function(body, "t", "d", "e")
+    assert planned(program) == (set(), set())
+    a = arrays["a"][:, :16]
+    wanted = {"b": arrays["b"].copy(), "o": arrays["o"].copy()}
+    wanted["b"][:, 16:] = wanted["o"][:, :16] = a
+    same(program.run(arrays), wanted)
+
+
+def test_a_tile_that_a_loop_hands_on(arrays: dict[str, np.ndarray]) -> None:
+    """The next round reads it, and stores over half of its place."""
+    body = (
+        f"%first = pto.partition_view %a, offsets = [%c0, %c0], sizes = [%c16, %c16] : {VIEW} -> {PART}\n"
+        f"%x = pto.tload %first : ({PART}) -> {T}\n"
+        f"%last = scf.for %i = %c0 to %c16 step %c8 iter_args(%m = %x) -> ({T}) {{\n"
+        + part("p", "b", "%i") + part("r", "o", "%i")
+        + f"%y = pto.tload %p : ({PART}) -> {T}\n%d = pto.tpartmin %m, %y : ({T}, {T}) -> {T}\n"
+        + store("d", "r") + f"scf.yield %d : {T}\n}}\n"
+    )  # fmt: skip
+    program = function(body)
+    assert planned(program) == ({"y"}, set())
+    wanted, least_so_far = arrays["o"].copy(), arrays["a"][:, :16]
+    for i in (0, 8):
+        least_so_far = np.minimum(least_so_far, arrays["b"][:, i : i + 16])
+        wanted[:, i : i + 16] = least_so_far
+    same(program.run(arrays), {"o": wanted})
+
+
+def test_a_tile_of_which_one_column_is_written(arrays: dict[str, np.ndarray]) -> None:
+    body = (
+        part("p", "a", "%c0") + part("r", "o", "%c0") + load("p", "t")
+        + f"pto.trowmin ins(%t : {T}) outs(%d : {T})\n" + store("d", "r")
+    )  # fmt: skip
+    program = function(body, "t", "d")
+    assert planned(program) == ({"t"}, set())
+    wanted = arrays["o"].copy()
+    wanted[:, :16] = 0
+    wanted[:, :16, 0] = arrays["a"][:, :16].min(axis=2)
+    same(program.run(arrays), {"o": wanted})

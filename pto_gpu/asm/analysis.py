@@ -111,12 +111,16 @@ def origin(value: SSAValue) -> SSAValue:
 
 
 def handed_on(function: func.FuncOp) -> set[SSAValue]:
-    """Tiles that outlive the operation that made them: carried round a loop, returned, given to a function."""
+    """Tiles that get another name: carried into or round a loop, returned, given to a function."""
     found = set()
     for op in function.walk():
-        if isinstance(op, _HANDING_ON):
+        if _hands_on(op):
             found |= {origin(v) for v in op.operands if is_tile(v.type)}
     return found
+
+
+def _hands_on(op: Operation) -> bool:
+    return isinstance(op, _HANDING_ON) or (bool(op.regions) and not isinstance(op, func.FuncOp))
 
 
 def partly_written(function: func.FuncOp) -> set[SSAValue]:
@@ -154,7 +158,7 @@ def final_tiles(function: func.FuncOp) -> list[SSAValue]:
 def _touched(op: Operation) -> tuple[list[SSAValue], list[SSAValue]]:
     if isinstance(op, TileOp):
         return list(op.ins), list(op.targets)
-    if isinstance(op, _HANDING_ON):
+    if _hands_on(op):
         return [v for v in op.operands if is_tile(v.type)], []
     return ([op.src], []) if isinstance(op, StoreOp) else ([], [])
 

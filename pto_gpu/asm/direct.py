@@ -3,7 +3,7 @@
 A tile that nothing but loads write, from arrays that the program does not store to, is a view of them. A tile that one
 instruction writes and one later store moves lies in the stored-to array from the start, where nothing can see that
 the elements come early: no load reads the array, no other store writes to it, and the place is known before the tile
-is written.
+is written. (A verified program reads no tile before the text writes it, so all that reads this one comes later.)
 """
 
 from __future__ import annotations
@@ -60,10 +60,6 @@ class Transfers:
         store, writer = stores[0], writers[0]
         roots = analysis.roots(store.dst)
         if len(roots) != 1 or roots & loads or any(len(self._stores[root]) != 1 for root in roots):
-            return
-        others = [use.operation for use in value.uses if use.operation is not writer]
-        in_place = value in writer.ins
-        if in_place or not all(analysis.is_after(op, writer, writer.parent) for op in others):
             return
         if store.parent is writer.parent and _known_before(store.dst, writer):
             self.stored[value] = store
