@@ -1,6 +1,6 @@
 """Two sources, each defined wherever dst is: TPRELU and its siblings.
 
-A sibling is one function ``(a, b, ZERO, NAN_BITS) -> bits`` and its line in ``COMBINES``.
+A sibling is one function ``(a, b, ZERO, NAN_BITS) -> bits`` and its branch in ``combine``.
 """
 
 import triton
@@ -31,6 +31,15 @@ def combine_prelu(a, b, ZERO: tl.constexpr, NAN_BITS: tl.constexpr):
     return tl.where(kept, a, product(a, b, NAN_BITS))
 
 
+@triton.jit
+def combine(a, b, COMBINE: tl.constexpr, ZERO: tl.constexpr, NAN_BITS: tl.constexpr):
+    """The step called ``COMBINE``; by its name, since a kernel inside a torch operator cannot be given a function."""
+    if COMBINE == "prelu":
+        return combine_prelu(a, b, ZERO, NAN_BITS)
+    else:
+        tl.static_assert(False, "unknown COMBINE")
+
+
 @triton.jit(do_not_specialize=[
     "batch", "dst_rows", "dst_cols",
     "dst_b", "dst_r", "dst_c", "src0_b", "src0_r", "src0_c", "src1_b", "src1_r", "src1_c",
@@ -50,19 +59,16 @@ def elementwise(
     live = tile0 + t < batch
     if FULL:
         if (tile0 + BT <= batch) & (row0 + BR <= ROWS) & (col0 + BC <= COLS):
-            tl.store(p, COMBINE(tl.load(p0), tl.load(p1), ZERO, NAN_BITS))
+            tl.store(p, combine(tl.load(p0), tl.load(p1), COMBINE, ZERO, NAN_BITS))
         else:
             rows, cols = ROWS - row0.to(tl.int32), COLS - col0.to(tl.int32)
             a = load_vectors(p0, r, c, rows, cols, live, src0_vec)
             b = load_vectors(p1, r, c, rows, cols, live, src1_vec)
             here = vectors_inside(r, c, rows, cols, live, dst_vec)
-            tl.store(p, COMBINE(a, b, ZERO, NAN_BITS), mask=here)
+            tl.store(p, combine(a, b, COMBINE, ZERO, NAN_BITS), mask=here)
     else:
         rows = valid_count(dst_rows, row0, tile0, t, live)
         cols = valid_count(dst_cols, col0, tile0, t, live)
         a = load_vectors(p0, r, c, rows, cols, live, src0_vec)
         b = load_vectors(p1, r, c, rows, cols, live, src1_vec)
-        store_vectors(p, COMBINE(a, b, ZERO, NAN_BITS), r, c, rows, cols, live, dst_vec)
-
-
-COMBINES = {"prelu": {"COMBINE": combine_prelu}}
+        store_vectors(p, combine(a, b, COMBINE, ZERO, NAN_BITS), r, c, rows, cols, live, dst_vec)

@@ -1,6 +1,6 @@
 """Combine two sources, each defined on a part of dst: TPARTMIN and its siblings.
 
-A sibling is one function ``(a, b, ORDER, NAN_BITS) -> bits`` and its line in ``COMBINES``.
+A sibling is one function ``(a, b, ORDER, NAN_BITS) -> bits`` and its branch in ``combine``.
 """
 
 import triton
@@ -19,6 +19,15 @@ def combine_min(a, b, ORDER: tl.constexpr, NAN_BITS: tl.constexpr):
     else:
         key = tl.minimum(min_key(a, ORDER, NAN_BITS), min_key(b, ORDER, NAN_BITS))
         return bits_of_min_key(key, ORDER, NAN_BITS)
+
+
+@triton.jit
+def combine(a, b, COMBINE: tl.constexpr, ORDER: tl.constexpr, NAN_BITS: tl.constexpr):
+    """The step called ``COMBINE``; by its name, since a kernel inside a torch operator cannot be given a function."""
+    if COMBINE == "min":
+        return combine_min(a, b, ORDER, NAN_BITS)
+    else:
+        tl.static_assert(False, "unknown COMBINE")
 
 
 @triton.jit(do_not_specialize=[
@@ -41,13 +50,13 @@ def partial(
     live = tile0 + t < batch
     if FULL:
         if (tile0 + BT <= batch) & (row0 + BR <= ROWS) & (col0 + BC <= COLS):
-            tl.store(p, COMBINE(tl.load(p0), tl.load(p1), ORDER, NAN_BITS))
+            tl.store(p, combine(tl.load(p0), tl.load(p1), COMBINE, ORDER, NAN_BITS))
         else:
             rows, cols = ROWS - row0.to(tl.int32), COLS - col0.to(tl.int32)
             a = load_vectors(p0, r, c, rows, cols, live, src0_vec)
             b = load_vectors(p1, r, c, rows, cols, live, src1_vec)
             here = vectors_inside(r, c, rows, cols, live, dst_vec)
-            tl.store(p, COMBINE(a, b, ORDER, NAN_BITS), mask=here)
+            tl.store(p, combine(a, b, COMBINE, ORDER, NAN_BITS), mask=here)
     else:
         rows = valid_count(dst_rows, row0, tile0, t, live)
         cols = valid_count(dst_cols, col0, tile0, t, live)
@@ -60,8 +69,5 @@ def partial(
         in0 = (r < rows0) & (c < cols0)
         in1 = (r < rows1) & (c < cols1)
         one = tl.where(in0, a, tl.where(in1, b, 0))
-        x = tl.where(in0 & in1, COMBINE(a, b, ORDER, NAN_BITS), one)
+        x = tl.where(in0 & in1, combine(a, b, COMBINE, ORDER, NAN_BITS), one)
         store_vectors(p, x, r, c, rows, cols, live, dst_vec)
-
-
-COMBINES = {"min": {"COMBINE": combine_min}}

@@ -10,6 +10,7 @@ import functools
 import importlib
 import os
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -46,18 +47,30 @@ def unsupported(call: Call) -> str | None:
 def run(call: Call) -> None:
     """Run a checked call with at least one tile, on the current stream of the tiles' device."""
     plan = triton_plan.plan_of(call, host=INTERPRETED)
-    kernel = getattr(importlib.import_module(f"pto_gpu.kernels.{plan.family}"), plan.family)
-    arguments = arguments_of(call, plan)
+    start(plan, call.batch, arguments_of(call, plan), call.tiles[plan.operands[0]].device)
+
+
+def start(plan: Plan, batch: int, arguments: Mapping[str, Any], device: str) -> None:
+    """Launch the kernel of ``plan`` on ``batch`` tiles, at least one, on the current stream of ``device``."""
+    kernel = kernel_of(plan)
     values = [arguments[name] for name in kernel.arg_names]
-    grid = (plan.programs(call.batch),)
-    with _device(call.tiles[plan.operands[0]].device):
-        kernel[grid](*values, num_warps=plan.threads // _warp_size(), **_OPTIONS)
+    with _device(device):
+        kernel[(plan.programs(batch),)](*values, num_warps=plan.threads // warp_size(), **_OPTIONS)
+
+
+def kernel_of(plan: Plan) -> Any:
+    """The Triton function that runs ``plan``."""
+    return getattr(importlib.import_module(f"pto_gpu.kernels.{plan.family}"), plan.family)
 
 
 @functools.cache
-def _warp_size() -> int:
+def warp_size() -> int:
     """Threads of a warp: 32, or the 64 of an AMD wavefront."""
-    return 32 if INTERPRETED else int(triton.runtime.driver.active.get_current_target().warp_size)
+    return (
+        32
+        if INTERPRETED or not torch.cuda.is_available()
+        else int(triton.runtime.driver.active.get_current_target().warp_size)
+    )
 
 
 def arguments_of(call: Call, plan: Plan) -> dict[str, Any]:
