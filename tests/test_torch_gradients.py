@@ -1,4 +1,4 @@
-"""Gradients of ``torch.ops.pto.*``: against autograd through the reference, and for ties and NaN against the forward."""
+"""Gradients of ``torch.ops.pto.*``: against autograd through the reference; ties and NaN against the forward."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ TALL, WIDE = torch.tensor([[4, 2]] * 3, dtype=torch.int32), torch.tensor([[2, 16
         (
             lambda: P.tpartmin(X.double(), Y.double()),
             pto.TypeMismatch,
-            "TPARTMIN: src0 is torch.float64: allowed torch.float16",
+            "src0 is torch.float64: allowed torch.float16",
         ),
         (lambda: P.tprelu(X.bfloat16(), Y.bfloat16()), pto.TypeMismatch, "TPRELU.*bf16.*not supported"),
         (lambda: P.tpartmin(X, Y.half()), pto.TypeMismatch, "TPARTMIN: src1 has element type f16: allowed f32"),
