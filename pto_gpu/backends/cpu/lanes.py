@@ -22,6 +22,7 @@ from pto_gpu.backends.cpu.ordering import Ordering
 #: Bytes of a block: rows (columns of a DN tile) are a multiple of it long.
 BLOCK = 32
 
+_RAMP = "pto_gpu_ramp"
 _FLOATS = {16: ir.HalfType(), 32: ir.FloatType()}
 
 
@@ -85,19 +86,40 @@ def _resize(builder: ir.IRBuilder, value: Any, vector: ir.VectorType) -> Any:
     return builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), lanes)
 
 
-def _copy_short(builder: ir.IRBuilder, dst: Any, src: Any, nbytes: Any) -> None:
-    """Copy 0 to 31 bytes in pieces of 16, 8, 4, 2 and 1."""
-    for size in (16, 8, 4, 2, 1):
-        piece = ir.IntType(8 * size)
-        with builder.if_then(builder.trunc(builder.lshr(nbytes, _int64(size.bit_length() - 1)), ir.IntType(1))):
-            offset = builder.and_(nbytes, _int64(32 - 2 * size))
-            pointers = (builder.inttoptr(builder.add(at, offset), piece.as_pointer()) for at in (dst, src))
-            to, source = pointers
-            builder.store(builder.load(source, align=1), to, align=1)
-
-
 def _int64(value: int) -> ir.Constant:
     return ir.Constant(ir.IntType(64), value)
+
+
+def _first_bytes(builder: ir.IRBuilder, nbytes: Any, vector: ir.VectorType) -> Any:
+    """A block whose first ``nbytes`` bytes are ones and whose others are zeros; all, where there are more."""
+    ramp = ir.ArrayType(ir.IntType(8), 2 * BLOCK)
+    table = builder.module.globals.get(_RAMP)
+    if table is None:
+        table = cgutils.global_constant(builder.module, _RAMP, ir.Constant(ramp, [-1] * BLOCK + [0] * BLOCK))
+    block = _int64(BLOCK)
+    nbytes = builder.select(builder.icmp_signed("<", nbytes, block), nbytes, block)
+    start = builder.sub(builder.add(builder.ptrtoint(table, ir.IntType(64)), block), nbytes)
+    return builder.bitcast(_load(builder, start, _vector(8, BLOCK), 8), vector)
+
+
+def _blend(builder: ir.IRBuilder, mask: Any, a: Any, b: Any) -> Any:
+    """The bits of ``a`` where ``mask`` has ones, else those of ``b``."""
+    return builder.or_(builder.and_(mask, a), builder.and_(builder.not_(mask), b))
+
+
+def _store_first(builder: ir.IRBuilder, value: Any, address: Any, left: Any, width: int) -> None:
+    """Store ``value`` so that only the first ``left`` bytes change.
+
+    The rest of the block, which belongs to the same row of the same tile, is written back as it was: on machines
+    without a cheap masked store that is faster than storing in pieces.
+    """
+    whole = builder.icmp_signed(">=", left, _int64(BLOCK))
+    with builder.if_else(whole) as (full, part):
+        with full:
+            _store(builder, value, address, width)
+        with part:
+            mask = _first_bytes(builder, left, value.type)
+            _store(builder, _blend(builder, mask, value, _load(builder, address, value.type, width)), address, width)
 
 
 Compute = Callable[..., tuple[Any, ...]]
@@ -107,7 +129,7 @@ def _row(operands: int, compute: Compute) -> Callable[..., Any]:
     """What emits a row operation on ``operands`` addresses by ``compute(builder, vector, load, *rest)``.
 
     The arguments are tag, addresses (destinations first), byte count and ``rest``; ``load(n)`` reads operand n.
-    The last block is read whole, so rows must have room for whole blocks, and stored in part.
+    The last block is read whole, so rows must have room for whole blocks.
     """
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[Any]) -> Any:
@@ -115,21 +137,77 @@ def _row(operands: int, compute: Compute) -> Callable[..., Any]:
         whole = _vector(width, BLOCK)
         addresses, nbytes, rest = args[1 : 1 + operands], args[1 + operands], args[2 + operands :]
 
-        def block(offset: Any) -> tuple[list[Any], tuple[Any, ...]]:
+        def block(offset: Any, store: Callable[[Any, Any], None]) -> None:
             places = [builder.add(address, offset) for address in addresses]
-            return places, compute(builder, whole, lambda n: _load(builder, places[n], whole, width), *rest)
+            results = compute(builder, whole, lambda n: _load(builder, places[n], whole, width), *rest)
+            for place, result in zip(places, results, strict=False):
+                store(result, place)
 
         with cgutils.for_range(builder, builder.lshr(nbytes, _int64(5))) as loop:
-            places, results = block(builder.shl(loop.index, _int64(5)))
-            for place, result in zip(places, results, strict=False):
-                _store(builder, result, place, width)
+            block(builder.shl(loop.index, _int64(5)), lambda value, at: _store(builder, value, at, width))
         left = builder.and_(nbytes, _int64(BLOCK - 1))
         with builder.if_then(builder.icmp_signed("!=", left, _int64(0))):
-            places, results = block(builder.and_(nbytes, _int64(-BLOCK)))
-            for place, result in zip(places, results, strict=False):
-                held = cgutils.alloca_once(builder, whole)
-                builder.store(result, held)
-                _copy_short(builder, place, builder.ptrtoint(held, ir.IntType(64)), left)
+            done = builder.and_(nbytes, _int64(-BLOCK))
+            block(done, lambda value, at: _store_first(builder, value, at, left, width))
+        return context.get_dummy_value()
+
+    return emit
+
+
+def _partial_row(dsts: int, compute: Compute) -> Callable[..., Any]:
+    """What emits a row of which each of two sides defines the first bytes: ``compute`` where both do, else the one.
+
+    The arguments are tag, addresses of the destinations, of one side's operands and of the other's, byte counts of
+    the destination and of each side, and ``rest`` for ``compute``. A byte that no side defines becomes zero.
+    """
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[Any]) -> Any:
+        width = _width(signature.args[0])
+        whole = _vector(width, BLOCK)
+        to, side_a, side_b = (args[1 + n * dsts : 1 + (n + 1) * dsts] for n in range(3))
+        nbytes, bytes_a, bytes_b, *rest = args[1 + 3 * dsts :]
+
+        def read(address: Any, offset: Any) -> Any:
+            return _load(builder, builder.add(address, offset), whole, width)
+
+        def computed(a: list[Any], b: list[Any]) -> tuple[Any, ...]:
+            loaded = dict(enumerate([None] * dsts + [x for pair in zip(a, b, strict=True) for x in pair]))
+            return compute(builder, whole, loaded.__getitem__, *rest)
+
+        least = builder.select(builder.icmp_signed("<", bytes_a, bytes_b), bytes_a, bytes_b)
+        least = builder.select(builder.icmp_signed("<", least, nbytes), least, nbytes)
+        clean = builder.lshr(least, _int64(5))
+        with cgutils.for_range(builder, clean) as loop:
+            offset = builder.shl(loop.index, _int64(5))
+            results = computed([read(x, offset) for x in side_a], [read(x, offset) for x in side_b])
+            for address, result in zip(to, results, strict=True):
+                _store(builder, result, builder.add(address, offset), width)
+        held = [cgutils.alloca_once(builder, whole) for _ in range(dsts)]
+        blocks = builder.lshr(builder.add(nbytes, _int64(BLOCK - 1)), _int64(5))
+        with cgutils.for_range(builder, blocks, start=clean, intp=ir.IntType(64)) as loop:
+            offset = builder.shl(loop.index, _int64(5))
+            left_a, left_b = builder.sub(bytes_a, offset), builder.sub(bytes_b, offset)
+            in_a, in_b = (builder.icmp_signed(">", left, _int64(0)) for left in (left_a, left_b))
+            with builder.if_else(builder.and_(in_a, in_b)) as (both, one):
+                with both:
+                    a, b = [read(x, offset) for x in side_a], [read(x, offset) for x in side_b]
+                    mask_a, mask_b = (_first_bytes(builder, left, whole) for left in (left_a, left_b))
+                    where = builder.and_(mask_a, mask_b)
+                    for place, x, y, result in zip(held, a, b, computed(a, b), strict=True):
+                        either = builder.or_(builder.and_(mask_a, x), builder.and_(mask_b, y))
+                        builder.store(_blend(builder, where, result, either), place)
+                with one:
+                    left = builder.select(in_a, left_a, left_b)
+                    for place in held:
+                        builder.store(_constant(whole, 0), place)
+                    with builder.if_then(builder.icmp_signed(">", left, _int64(0))):
+                        mask = _first_bytes(builder, left, whole)
+                        for place, x, y in zip(held, side_a, side_b, strict=True):
+                            value = read(builder.select(in_a, x, y), offset)
+                            builder.store(builder.and_(mask, value), place)
+            left = builder.sub(nbytes, offset)
+            for place, address in zip(held, to, strict=True):
+                _store_first(builder, builder.load(place), builder.add(address, offset), left, width)
         return context.get_dummy_value()
 
     return emit
@@ -196,41 +274,14 @@ def _prelu(
 
 
 @intrinsic
-def copy_bytes(_: Any, dst: Any, src: Any, nbytes: Any) -> Any:
-    """Copy bit for bit; both may be the same place."""
+def choose_row(
+    _: Any, tag: Any, dst: Any, src0: Any, src1: Any, nbytes: Any, bytes0: Any, bytes1: Any, order: Any
+) -> Any:
+    """``dst = src1 if key(src1) < key(src0) else src0``; ``nan_bits`` where the lesser key is ``nan_key``.
 
-    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[Any]) -> Any:
-        dst, src, nbytes = args
-        whole = _vector(8, BLOCK)
-        with cgutils.for_range(builder, builder.lshr(nbytes, _int64(5))) as loop:
-            offset = builder.shl(loop.index, _int64(5))
-            _store(builder, _load(builder, builder.add(src, offset), whole, 8), builder.add(dst, offset), 8)
-        done = builder.and_(nbytes, _int64(-BLOCK))
-        left = builder.and_(nbytes, _int64(BLOCK - 1))
-        _copy_short(builder, builder.add(dst, done), builder.add(src, done), left)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), emit
-
-
-@intrinsic
-def zero_bytes(_: Any, dst: Any, nbytes: Any) -> Any:
-    """Write zero bits."""
-
-    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[Any]) -> Any:
-        byte = ir.IntType(8)
-        fill = builder.module.declare_intrinsic("llvm.memset", [byte.as_pointer(), ir.IntType(64)])
-        to = builder.inttoptr(args[0], byte.as_pointer())
-        builder.call(fill, [to, ir.Constant(byte, 0), args[1], ir.Constant(ir.IntType(1), 0)])
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), emit
-
-
-@intrinsic
-def choose_row(_: Any, tag: Any, dst: Any, src0: Any, src1: Any, nbytes: Any, order: Any) -> Any:
-    """``dst = src1 if key(src1) < key(src0) else src0``; ``nan_bits`` where the lesser key is ``nan_key``."""
-    return types.void(tag, dst, src0, src1, nbytes, order), _row(3, _chosen)
+    ``bytes0`` and ``bytes1`` say how much of the row each source defines; where one does not, the other is taken.
+    """
+    return types.void(tag, dst, src0, src1, nbytes, bytes0, bytes1, order), _partial_row(1, _chosen)
 
 
 @intrinsic
@@ -241,10 +292,25 @@ def choose_element(_: Any, tag: Any, dst: Any, src0: Any, src1: Any, order: Any)
 
 @intrinsic
 def choose_pair_row(
-    _: Any, tag: Any, val: Any, idx: Any, val0: Any, val1: Any, idx0: Any, idx1: Any, nbytes: Any, order: Any
+    _: Any,
+    tag: Any,
+    val: Any,
+    idx: Any,
+    val0: Any,
+    idx0: Any,
+    val1: Any,
+    idx1: Any,
+    nbytes: Any,
+    bytes0: Any,
+    bytes1: Any,
+    order: Any,
 ) -> Any:
-    """Value and index of src0 where ``key(val0) <= key(val1)`` (``<`` if the order is strict), else of src1."""
-    return types.void(tag, val, idx, val0, val1, idx0, idx1, nbytes, order), _row(6, _chosen_pair)
+    """Value and index of src0 where ``key(val0) <= key(val1)`` (``<`` if the order is strict), else of src1.
+
+    ``bytes0`` and ``bytes1`` as for :func:`choose_row`.
+    """
+    signature = types.void(tag, val, idx, val0, idx0, val1, idx1, nbytes, bytes0, bytes1, order)
+    return signature, _partial_row(2, _chosen_pair)
 
 
 @intrinsic
@@ -329,6 +395,18 @@ def load_int32(_: Any, address: Any) -> Any:
         return builder.sext(value, ir.IntType(64))
 
     return types.int64(types.int64), emit
+
+
+@intrinsic
+def load_bits(_: Any, tag: Any, address: Any) -> Any:
+    """One element, sign-extended to int64."""
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[Any]) -> Any:
+        width = _width(tag)
+        single = _load(builder, args[1], _vector(width, width // 8), width)
+        return builder.sext(builder.extract_element(single, ir.Constant(ir.IntType(32), 0)), ir.IntType(64))
+
+    return types.int64(tag, address), emit
 
 
 @intrinsic

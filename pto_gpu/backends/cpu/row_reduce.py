@@ -6,7 +6,7 @@ from numba import njit
 
 from pto_gpu.backends.cpu import ordering
 from pto_gpu.backends.cpu.compile import kernel
-from pto_gpu.backends.cpu.lanes import copy_bytes, least_key, scalar_key, size_of, store_bits
+from pto_gpu.backends.cpu.lanes import least_key, load_bits, scalar_key, size_of, store_bits
 from pto_gpu.backends.cpu.rows import load_ordering, place
 
 
@@ -53,9 +53,9 @@ def fold(stamp, tag, begin, end, dst, src, params):
             if order.select == 0:
                 store_bits(tag, at, bits_of_key(size, least, order))
             elif scalar_key(tag, address, order) == order.nan0:  # compare-and-select never leaves a NaN in front
-                copy_bytes(at, address, size)
+                store_bits(tag, at, load_bits(tag, address))
             elif least == 0:
-                copy_bytes(at, first_zero(tag, address, step, cols, order), size)
+                store_bits(tag, at, load_bits(tag, first_zero(tag, address, step, cols, order)))
             else:
                 store_bits(tag, at, bits_of_key(size, least, order))
             address += row[1]

@@ -1,4 +1,4 @@
-"""Where a tile lies, and rectangles of elements that are copied or cleared."""
+"""Where the tiles of a batch lie, and one of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from pto_gpu.backends.cpu.lanes import copy_bytes, load_int32, load_int64, zero_bytes
+from pto_gpu.backends.cpu.lanes import load_int32, load_int64
 from pto_gpu.backends.cpu.ordering import Ordering
 from pto_gpu.tilebuf import TileBuf
 
@@ -87,44 +87,3 @@ def load_ordering(address):
 def offset(operand, row, col):
     """The operand that starts at element (row, col) of ``operand``."""
     return operand[0] + row * operand[1] + col * operand[2], operand[1], operand[2], operand[3]
-
-
-@njit(nogil=True)
-def copy_rect(size, dst, src, rows, cols):
-    """Copy ``rows x cols`` elements of ``size`` bytes."""
-    if dst[2] == size and src[2] == size:
-        for i in range(rows):
-            copy_bytes(dst[0] + i * dst[1], src[0] + i * src[1], cols * size)
-    else:
-        for i in range(rows):
-            for j in range(cols):
-                copy_bytes(dst[0] + i * dst[1] + j * dst[2], src[0] + i * src[1] + j * src[2], size)
-
-
-@njit(nogil=True)
-def zero_rect(size, dst, rows, cols):
-    """Clear ``rows x cols`` elements of ``size`` bytes."""
-    for i in range(rows):
-        if dst[2] == size:
-            zero_bytes(dst[0] + i * dst[1], cols * size)
-        else:
-            for j in range(cols):
-                zero_bytes(dst[0] + i * dst[1] + j * dst[2], size)
-
-
-@njit(nogil=True)
-def take_rest(size, dst, rows, cols, src0, rows0, cols0, src1, rows1, cols1):
-    """Copy what only one source defines and clear what none does, right of and below what both define.
-
-    The sources' valid counts must not exceed those of dst.
-    """
-    both_rows, both_cols = min(rows0, rows1), min(cols0, cols1)
-    wide, wide_cols = (src0, cols0) if cols0 > cols1 else (src1, cols1)
-    right = wide_cols - both_cols
-    copy_rect(size, offset(dst, 0, both_cols), offset(wide, 0, both_cols), both_rows, right)
-    zero_rect(size, offset(dst, 0, wide_cols), both_rows, cols - wide_cols)
-    tall, tall_rows, tall_cols = (src0, rows0, cols0) if rows0 > rows1 else (src1, rows1, cols1)
-    below = tall_rows - both_rows
-    copy_rect(size, offset(dst, both_rows, 0), offset(tall, both_rows, 0), below, tall_cols)
-    zero_rect(size, offset(dst, both_rows, tall_cols), below, cols - tall_cols)
-    zero_rect(size, offset(dst, tall_rows, 0), rows - tall_rows, cols)
