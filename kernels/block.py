@@ -29,7 +29,17 @@ def place(ROWS: tl.constexpr, COLS: tl.constexpr, BT: tl.constexpr, BR: tl.const
 
 @triton.jit
 def pointers(base, tile0, row0, col0, t, r, c, step_tile, step_row, step_col, VEC: tl.constexpr, WIDE: tl.constexpr):
-    """Pointers to the elements of a block. ``WIDE``: offsets inside a block do not fit 32 bits."""
+    """Pointers to the elements of a block. ``WIDE``: offsets inside a block do not fit 32 bits.
+
+    Elements are worked on as signed integers of their bits, whatever their type: a compiled torch graph hands over its
+    tensors as they are, since it cannot write through a view of another type.
+    """
+    if base.dtype.element_ty.primitive_bitwidth == 8:
+        base = base.to(tl.pointer_type(tl.int8))
+    elif base.dtype.element_ty.primitive_bitwidth == 16:
+        base = base.to(tl.pointer_type(tl.int16))
+    else:
+        base = base.to(tl.pointer_type(tl.int32))
     if WIDE:
         t, r, c = t.to(tl.int64), r.to(tl.int64), c.to(tl.int64)
     if VEC == 0:

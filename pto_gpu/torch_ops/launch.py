@@ -39,7 +39,7 @@ def launch(
     arguments: dict[str, Any] = {"batch": batch, **plan.strides, **plan.constants}
     regions = regions_of(record, call, static.types)
     for name, x in tensors.items():
-        arguments[name] = x.view(getattr(torch, INTEGERS[x.element_size()]))
+        arguments[name] = x if traced else x.view(getattr(torch, INTEGERS[x.element_size()]))
         rows, cols = (n if isinstance(n, int) else n.contiguous() for n in regions[name])
         arguments[f"{name}_rows"], arguments[f"{name}_cols"] = (cols, rows) if plan.swapped else (rows, cols)
     if not traced:
