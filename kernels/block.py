@@ -53,7 +53,9 @@ def pointers(base, tile0, row0, col0, t, r, c, step_tile, step_row, step_col, VE
 @triton.jit
 def valid_count(n, first, tile0, t, live):
     """Valid rows (or columns) counted from ``first``: of every tile, or of each if n points to one for each."""
-    if n.dtype.is_ptr():
+    if not isinstance(n, tl.tensor):  # a compiled torch graph makes a constant of a 1
+        return n - first.to(tl.int32)
+    elif n.dtype.is_ptr():
         return tl.load(n + tile0 + t, mask=live, other=0) - first.to(tl.int32)
     else:
         return n - first.to(tl.int32)
