@@ -97,17 +97,14 @@ def _static(name: str, target: str, described: tuple[tuple[str, torch.dtype, int
 
 @cache
 def tile_type(what: str, dtype: torch.dtype, rows: int, cols: int) -> TileBufType:
-    """The type of a tile ``rows x cols``: ND, or DN where only its columns fill whole 32-byte blocks."""
+    """The type of a tile ``rows x cols``: ND, or DN for a single column such as TROWMIN gives."""
     element = ELEMENTS.get(dtype)
     if element is None:
         raise TypeMismatch(f"{what} is {dtype}: allowed {', '.join(map(str, ELEMENTS))}")
     try:
-        return TileBufType(element.name, rows, cols)
+        return TileBufType(element.name, rows, cols, blayout="col_major" if cols == 1 else "row_major")
     except LayoutError as error:
-        try:
-            return TileBufType(element.name, rows, cols, blayout="col_major")
-        except LayoutError:
-            raise LayoutError(f"{what}: {error}") from None
+        raise LayoutError(f"{what}: {error}") from None
 
 
 def regions_of(record: Instruction, call: Arguments, types: Mapping[str, TileBufType]) -> dict[str, Region]:
