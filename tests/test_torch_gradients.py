@@ -128,6 +128,29 @@ def test_ties_and_nan_follow_the_forward(case: Case, rng: np.random.Generator) -
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize(
+    ("row", "wanted"),
+    [
+        ([0.0, -0.0, -0.0, 5.0], {"propagate": 1, "number": 1, "select": 0}),
+        ([7.0, -0.0, 0.0, -0.0], {"propagate": 1, "number": 1, "select": 1}),
+        ([3.0, 1.0, 1.0, 2.0], {"propagate": 1, "number": 1, "select": 1}),
+        ([3.0, float("nan"), 1.0, float("nan")], {"propagate": 1, "number": 2, "select": 2}),
+        ([float("nan"), 2.0, 1.0, float("nan")], {"propagate": 0, "number": 2, "select": 0}),
+        ([float("nan")] * 4, {"propagate": 0, "number": 0, "select": 0}),
+        ([float("inf"), float("inf"), float("nan"), float("inf")], {"propagate": 2, "number": 0, "select": 0}),
+    ],
+)
+def test_where_the_gradient_of_a_row_goes(row: list[float], wanted: dict[str, int], dtype: torch.dtype) -> None:
+    x = torch.zeros(1, 1, 16, dtype=dtype)
+    x[0, 0, :4] = torch.tensor(row, dtype=dtype)
+    x.requires_grad_()
+    valid = torch.tensor([[1, 4]], dtype=torch.int32)
+    for nan, column in wanted.items():
+        (g,) = torch.autograd.grad(P.trowmin(x, valid, Numerics(nan=nan).label).sum(), x)
+        assert g.nonzero().tolist() == [[0, 0, column]], nan
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 def test_prelu_of_special_values(dtype: torch.dtype) -> None:
     """Against torch's own prelu, whose slope is one for each channel; ours is expanded to every element."""
     words = [0.0, -0.0, 1.0, -1.0, 3e-5, -3e-5, float("inf"), -float("inf"), float("nan"), 2.5]

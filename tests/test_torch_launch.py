@@ -48,12 +48,17 @@ def test_launch_on_the_interpreter(case: Case, rng: np.random.Generator) -> None
 def test_counts_outside_a_tile_are_brought_into_it() -> None:
     """A GPU's valid regions are not read before the launch, so that the kernel must not leave its memory."""
     record = instructions()["TPRELU"]
-    memory = torch.full((5, 4, 8), -2.0)
-    valid = torch.tensor([[9, 8], [4, 1 << 30], [-3, 2]], dtype=torch.int32)
-    call = bind(record, True, (memory[1:4], torch.ones(3, 4, 8), torch.ones(3, 4, 8), valid), {})
+    memory = torch.full((6, 5, 24), -2.0)  # a block has room for more rows and columns than these
+    valid = torch.tensor([[-3, 2], [5, 1 << 30], [9, 24], [5, 24]], dtype=torch.int32)
+    call = bind(record, True, (memory[1:5], torch.ones(4, 5, 24), torch.ones(4, 5, 24), valid), {})
     launch(record, call, static_of(record, call), call.dsts, traced=False)
-    assert (memory[1:3] == 1).all()
-    assert (memory[[0, 3, 4]] == -2).all()
+    assert (memory[2:5] == 1).all()
+    assert (memory[[0, 1, 5]] == -2).all()
+    memory[...] = -2
+    call = call._replace(valid=dict.fromkeys(call.valid, valid[[0, 0, 0, 2]]))
+    launch(record, call, static_of(record, call), call.dsts, traced=False)
+    assert (memory[4] == 1).all()
+    assert (memory[[0, 1, 2, 3, 5]] == -2).all()
 
 
 TRACE = """
