@@ -45,20 +45,18 @@ def test_launch_on_the_interpreter(case: Case, rng: np.random.Generator) -> None
 
 
 @interpreted
-def test_counts_outside_a_tile_are_brought_into_it() -> None:
+@pytest.mark.parametrize("counts", [(9, 24), (5, 1 << 30), (1 << 30, 30)])
+def test_counts_outside_a_tile_are_brought_into_it(counts: tuple[int, int]) -> None:
     """A GPU's valid regions are not read before the launch, so that the kernel must not leave its memory."""
-    record = instructions()["TPRELU"]
-    memory = torch.full((6, 5, 24), -2.0)  # a block has room for more rows and columns than these
-    valid = torch.tensor([[-3, 2], [5, 1 << 30], [9, 24], [5, 24]], dtype=torch.int32)
-    call = bind(record, True, (memory[1:5], torch.ones(4, 5, 24), torch.ones(4, 5, 24), valid), {})
+    record = instructions()["TROWMIN"]
+    source, result = torch.full((4, 7, 48), -2.0), torch.full((4, 7, 1), -2.0)
+    src, dst = source[1:3, :5, :24], result[1:3, :5]  # a block has room for more rows and columns than a tile
+    src[...] = 1
+    call = bind(record, True, (dst, src, torch.tensor([counts, (-3, 2)], dtype=torch.int32)), {})
     launch(record, call, static_of(record, call), call.dsts, traced=False)
-    assert (memory[2:5] == 1).all()
-    assert (memory[[0, 1, 5]] == -2).all()
-    memory[...] = -2
-    call = call._replace(valid=dict.fromkeys(call.valid, valid[[0, 0, 0, 2]]))
-    launch(record, call, static_of(record, call), call.dsts, traced=False)
-    assert (memory[4] == 1).all()
-    assert (memory[[0, 1, 2, 3, 5]] == -2).all()
+    assert (dst[0] == 1).all()
+    dst[0] = -2
+    assert (result == -2).all()
 
 
 TRACE = """
