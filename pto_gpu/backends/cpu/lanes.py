@@ -9,7 +9,8 @@ A *tag* is ``numba.int8``, ``int16`` or ``int32``: bit patterns, whatever the el
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from llvmlite import ir
@@ -90,16 +91,37 @@ def _int64(value: int) -> ir.Constant:
     return ir.Constant(ir.IntType(64), value)
 
 
+@contextmanager
+def _each_block(builder: ir.IRBuilder, first: Any, last: Any) -> Iterator[Any]:
+    """A loop over blocks ``first .. last``; its value is the offset of the block in bytes.
+
+    It is not unrolled: a row has few blocks, and the branches around an unrolled loop are mispredicted for each tile.
+    """
+    before, body, after = builder.block, builder.append_basic_block("block"), builder.append_basic_block("done")
+    builder.cbranch(builder.icmp_signed("<", first, last), body, after)
+    builder.position_at_end(body)
+    index = builder.phi(first.type)
+    index.add_incoming(first, before)
+    yield builder.shl(index, _int64(5))
+    following = builder.add(index, _int64(1))
+    index.add_incoming(following, builder.block)
+    again = builder.cbranch(builder.icmp_signed("<", following, last), body, after)
+    disable = builder.module.add_metadata([ir.MetaDataString(builder.module, "llvm.loop.unroll.disable")])
+    loop = builder.module.add_metadata([disable])
+    loop.operands = (loop, disable)  # LLVM knows a loop's metadata by its reference to itself
+    again.set_metadata("llvm.loop", loop)
+    builder.position_at_end(after)
+
+
 def _first_bytes(builder: ir.IRBuilder, nbytes: Any, vector: ir.VectorType) -> Any:
-    """A block whose first ``nbytes`` bytes are ones and whose others are zeros; all, where there are more."""
-    ramp = ir.ArrayType(ir.IntType(8), 2 * BLOCK)
+    """A block whose first ``nbytes`` bytes, 0 to 32, are ones and whose others are zeros."""
     table = builder.module.globals.get(_RAMP)
     if table is None:
-        table = cgutils.global_constant(builder.module, _RAMP, ir.Constant(ramp, [-1] * BLOCK + [0] * BLOCK))
-    block = _int64(BLOCK)
-    nbytes = builder.select(builder.icmp_signed("<", nbytes, block), nbytes, block)
-    start = builder.sub(builder.add(builder.ptrtoint(table, ir.IntType(64)), block), nbytes)
-    return builder.bitcast(_load(builder, start, _vector(8, BLOCK), 8), vector)
+        ramp = ir.Constant(ir.ArrayType(ir.IntType(8), 2 * BLOCK), [-1] * BLOCK + [0] * BLOCK)
+        table = cgutils.global_constant(builder.module, _RAMP, ramp)
+    start = builder.gep(table, [_int64(0), builder.sub(_int64(BLOCK), nbytes)])
+    loaded = builder.load(builder.bitcast(start, _vector(8, BLOCK).as_pointer()), align=1)
+    return builder.bitcast(loaded, vector)
 
 
 def _blend(builder: ir.IRBuilder, mask: Any, a: Any, b: Any) -> Any:
@@ -107,19 +129,29 @@ def _blend(builder: ir.IRBuilder, mask: Any, a: Any, b: Any) -> Any:
     return builder.or_(builder.and_(mask, a), builder.and_(builder.not_(mask), b))
 
 
-def _store_first(builder: ir.IRBuilder, value: Any, address: Any, left: Any, width: int) -> None:
-    """Store ``value`` so that only the first ``left`` bytes change.
-
-    The rest of the block, which belongs to the same row of the same tile, is written back as it was: on machines
-    without a cheap masked store that is faster than storing in pieces.
-    """
-    whole = builder.icmp_signed(">=", left, _int64(BLOCK))
-    with builder.if_else(whole) as (full, part):
-        with full:
-            _store(builder, value, address, width)
-        with part:
-            mask = _first_bytes(builder, left, value.type)
-            _store(builder, _blend(builder, mask, value, _load(builder, address, value.type, width)), address, width)
+def _store_first(builder: ir.IRBuilder, value: Any, address: Any, nbytes: Any) -> None:
+    """Store the first ``nbytes`` bytes, fewer than 32, of a block: a masked store of words, and what is left of one."""
+    width = value.type.element.width
+    words = _vector(32, BLOCK)
+    boolean = ir.VectorType(ir.IntType(1), words.count)
+    word_mask = _first_bytes(builder, builder.and_(nbytes, _int64(-4)), words)
+    kind = ir.FunctionType(ir.VoidType(), [words, words.as_pointer(), ir.IntType(32), boolean])
+    masked = cgutils.get_or_insert_function(builder.module, kind, f"llvm.masked.store.v{words.count}i32.p0")
+    as_words = builder.bitcast(value, words)
+    to = builder.inttoptr(address, words.as_pointer())
+    where = builder.icmp_signed("<", word_mask, _constant(words, 0))
+    builder.call(masked, [as_words, to, ir.Constant(ir.IntType(32), width // 8), where])
+    if width == 32:
+        return
+    last = builder.extract_element(as_words, builder.trunc(builder.lshr(nbytes, _int64(2)), ir.IntType(32)))
+    end = builder.add(address, builder.and_(nbytes, _int64(-4)))
+    for size in (2, 1)[: 1 if width == 16 else 2]:
+        piece = ir.IntType(8 * size)
+        with builder.if_then(builder.icmp_signed("!=", builder.and_(nbytes, _int64(size)), _int64(0))):
+            done = builder.and_(nbytes, _int64(2 if size == 1 else 0))
+            bits = builder.lshr(last, builder.trunc(builder.shl(done, _int64(3)), ir.IntType(32)))
+            pointer = builder.inttoptr(builder.add(end, done), piece.as_pointer())
+            builder.store(builder.trunc(bits, piece), pointer).align = width // 8
 
 
 Compute = Callable[..., tuple[Any, ...]]
@@ -143,71 +175,67 @@ def _row(operands: int, compute: Compute) -> Callable[..., Any]:
             for place, result in zip(places, results, strict=False):
                 store(result, place)
 
-        with cgutils.for_range(builder, builder.lshr(nbytes, _int64(5))) as loop:
-            block(builder.shl(loop.index, _int64(5)), lambda value, at: _store(builder, value, at, width))
+        with _each_block(builder, _int64(0), builder.lshr(nbytes, _int64(5))) as offset:
+            block(offset, lambda value, at: _store(builder, value, at, width))
         left = builder.and_(nbytes, _int64(BLOCK - 1))
         with builder.if_then(builder.icmp_signed("!=", left, _int64(0))):
             done = builder.and_(nbytes, _int64(-BLOCK))
-            block(done, lambda value, at: _store_first(builder, value, at, left, width))
+            block(done, lambda value, at: _store_first(builder, value, at, left))
         return context.get_dummy_value()
 
     return emit
 
 
 def _partial_row(dsts: int, compute: Compute) -> Callable[..., Any]:
-    """What emits a row of which each of two sides defines the first bytes: ``compute`` where both do, else the one.
+    """What emits a row of which one side defines all and the other the first bytes: ``compute`` where both do.
 
-    The arguments are tag, addresses of the destinations, of one side's operands and of the other's, byte counts of
-    the destination and of each side, and ``rest`` for ``compute``. A byte that no side defines becomes zero.
+    The arguments are tag, addresses of the destinations, of one side's operands, of the other's, and once more of
+    those of the side that defines all; byte counts of the row and of its first part, and ``rest`` for ``compute``.
     """
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[Any]) -> Any:
         width = _width(signature.args[0])
         whole = _vector(width, BLOCK)
-        to, side_a, side_b = (args[1 + n * dsts : 1 + (n + 1) * dsts] for n in range(3))
-        nbytes, bytes_a, bytes_b, *rest = args[1 + 3 * dsts :]
+        to, side_a, side_b, cover = (args[1 + n * dsts : 1 + (n + 1) * dsts] for n in range(4))
+        nbytes, common, *rest = args[1 + 4 * dsts :]
 
-        def read(address: Any, offset: Any) -> Any:
-            return _load(builder, builder.add(address, offset), whole, width)
+        def read(side: Sequence[Any], offset: Any) -> list[Any]:
+            return [_load(builder, builder.add(address, offset), whole, width) for address in side]
 
-        def computed(a: list[Any], b: list[Any]) -> tuple[Any, ...]:
-            loaded = dict(enumerate([None] * dsts + [x for pair in zip(a, b, strict=True) for x in pair]))
+        def computed(offset: Any) -> tuple[Any, ...]:
+            pairs = zip(read(side_a, offset), read(side_b, offset), strict=True)
+            loaded = dict(enumerate((x for pair in pairs for x in pair), dsts))
             return compute(builder, whole, loaded.__getitem__, *rest)
 
-        least = builder.select(builder.icmp_signed("<", bytes_a, bytes_b), bytes_a, bytes_b)
-        least = builder.select(builder.icmp_signed("<", least, nbytes), least, nbytes)
-        clean = builder.lshr(least, _int64(5))
-        with cgutils.for_range(builder, clean) as loop:
-            offset = builder.shl(loop.index, _int64(5))
-            results = computed([read(x, offset) for x in side_a], [read(x, offset) for x in side_b])
-            for address, result in zip(to, results, strict=True):
-                _store(builder, result, builder.add(address, offset), width)
-        held = [cgutils.alloca_once(builder, whole) for _ in range(dsts)]
-        blocks = builder.lshr(builder.add(nbytes, _int64(BLOCK - 1)), _int64(5))
-        with cgutils.for_range(builder, blocks, start=clean, intp=ir.IntType(64)) as loop:
-            offset = builder.shl(loop.index, _int64(5))
-            left_a, left_b = builder.sub(bytes_a, offset), builder.sub(bytes_b, offset)
-            in_a, in_b = (builder.icmp_signed(">", left, _int64(0)) for left in (left_a, left_b))
-            with builder.if_else(builder.and_(in_a, in_b)) as (both, one):
-                with both:
-                    a, b = [read(x, offset) for x in side_a], [read(x, offset) for x in side_b]
-                    mask_a, mask_b = (_first_bytes(builder, left, whole) for left in (left_a, left_b))
-                    where = builder.and_(mask_a, mask_b)
-                    for place, x, y, result in zip(held, a, b, computed(a, b), strict=True):
-                        either = builder.or_(builder.and_(mask_a, x), builder.and_(mask_b, y))
-                        builder.store(_blend(builder, where, result, either), place)
-                with one:
-                    left = builder.select(in_a, left_a, left_b)
-                    for place in held:
-                        builder.store(_constant(whole, 0), place)
-                    with builder.if_then(builder.icmp_signed(">", left, _int64(0))):
-                        mask = _first_bytes(builder, left, whole)
-                        for place, x, y in zip(held, side_a, side_b, strict=True):
-                            value = read(builder.select(in_a, x, y), offset)
-                            builder.store(builder.and_(mask, value), place)
-            left = builder.sub(nbytes, offset)
-            for place, address in zip(held, to, strict=True):
-                _store_first(builder, builder.load(place), builder.add(address, offset), left, width)
+        def store(values: Sequence[Any], offset: Any, left: Any = None) -> None:
+            for address, value in zip(to, values, strict=True):
+                if left is None:
+                    _store(builder, value, builder.add(address, offset), width)
+                else:
+                    _store_first(builder, value, builder.add(address, offset), left)
+
+        def nonzero(value: Any) -> Any:
+            return builder.icmp_signed("!=", value, _int64(0))
+
+        first, last = (builder.lshr(n, _int64(5)) for n in (common, nbytes))
+        mixed, left = (builder.and_(n, _int64(BLOCK - 1)) for n in (common, nbytes))
+        start, end = (builder.shl(n, _int64(5)) for n in (first, last))
+        with _each_block(builder, _int64(0), first) as offset:
+            store(computed(offset), offset)
+        with builder.if_then(nonzero(mixed)):
+            mask = _first_bytes(builder, mixed, whole)
+            pairs = zip(computed(start), read(cover, start), strict=True)
+            values = [_blend(builder, mask, a, b) for a, b in pairs]
+            with builder.if_else(builder.icmp_signed("<", first, last)) as (inside, at_end):
+                with inside:
+                    store(values, start)
+                with at_end:
+                    store(values, start, left)
+        copied = builder.add(first, builder.zext(nonzero(mixed), ir.IntType(64)))
+        with _each_block(builder, copied, last) as offset:
+            store(read(cover, offset), offset)
+        with builder.if_then(builder.and_(nonzero(left), builder.icmp_signed("<=", copied, last))):
+            store(read(cover, end), end, left)
         return context.get_dummy_value()
 
     return emit
@@ -229,6 +257,10 @@ def _element(operands: int, compute: Compute) -> Callable[..., Any]:
         return context.get_dummy_value()
 
     return emit
+
+
+def _same(builder: ir.IRBuilder, vector: ir.VectorType, load: Callable[[int], Any]) -> tuple[Any, ...]:
+    return (load(1),)
 
 
 def _chosen(builder: ir.IRBuilder, vector: ir.VectorType, load: Callable[[int], Any], order: Any) -> tuple[Any, ...]:
@@ -275,13 +307,19 @@ def _prelu(
 
 @intrinsic
 def choose_row(
-    _: Any, tag: Any, dst: Any, src0: Any, src1: Any, nbytes: Any, bytes0: Any, bytes1: Any, order: Any
+    _: Any, tag: Any, dst: Any, src0: Any, src1: Any, cover: Any, nbytes: Any, common: Any, order: Any
 ) -> Any:
     """``dst = src1 if key(src1) < key(src0) else src0``; ``nan_bits`` where the lesser key is ``nan_key``.
 
-    ``bytes0`` and ``bytes1`` say how much of the row each source defines; where one does not, the other is taken.
+    Both sources define the first ``common`` bytes, and ``cover``, one of them, all of the ``nbytes``.
     """
-    return types.void(tag, dst, src0, src1, nbytes, bytes0, bytes1, order), _partial_row(1, _chosen)
+    return types.void(tag, dst, src0, src1, cover, nbytes, common, order), _partial_row(1, _chosen)
+
+
+@intrinsic
+def copy_row(_: Any, tag: Any, dst: Any, src: Any, nbytes: Any) -> Any:
+    """Copy bit for bit; both may be the same place."""
+    return types.void(tag, dst, src, nbytes), _row(2, _same)
 
 
 @intrinsic
@@ -300,17 +338,18 @@ def choose_pair_row(
     idx0: Any,
     val1: Any,
     idx1: Any,
+    cover_val: Any,
+    cover_idx: Any,
     nbytes: Any,
-    bytes0: Any,
-    bytes1: Any,
+    common: Any,
     order: Any,
 ) -> Any:
     """Value and index of src0 where ``key(val0) <= key(val1)`` (``<`` if the order is strict), else of src1.
 
-    ``bytes0`` and ``bytes1`` as for :func:`choose_row`.
+    Both sources define the first ``common`` bytes, and the covering pair, one of them, all of the ``nbytes``.
     """
-    signature = types.void(tag, val, idx, val0, idx0, val1, idx1, nbytes, bytes0, bytes1, order)
-    return signature, _partial_row(2, _chosen_pair)
+    operands = (val, idx, val0, idx0, val1, idx1, cover_val, cover_idx)
+    return types.void(tag, *operands, nbytes, common, order), _partial_row(2, _chosen_pair)
 
 
 @intrinsic
@@ -334,33 +373,37 @@ def prelu_element(_: Any, tag: Any, dst: Any, src: Any, slope: Any, keep_zero: A
 
 
 @intrinsic
-def least_key(_: Any, tag: Any, src: Any, elements: Any, order: Any) -> Any:
-    """The least key of ``elements`` packed elements, as int64. Whole blocks of 32 bytes are read."""
+def least_key(_: Any, tag: Any, src: Any, nbytes: Any, order: Any) -> Any:
+    """The least key of ``nbytes`` bytes of packed elements, as int64. Whole blocks of 32 bytes are read."""
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[Any]) -> Any:
         width = _width(tag)
-        vector = _vector(width, 32)
+        vector = _vector(width, BLOCK)
         neutral = _constant(vector, (1 << (width - 1)) - 1)
-        params = _unpack(builder, args[3])
+        _, address, size, order_value = args
+        params = _unpack(builder, order_value)
         least = cgutils.alloca_once_value(builder, neutral)
-        lane = ir.Constant(vector, list(range(vector.count)))
-        per_block = ir.Constant(args[2].type, vector.count)
-        blocks = builder.udiv(builder.add(args[2], ir.Constant(args[2].type, vector.count - 1)), per_block)
-        with cgutils.for_range(builder, blocks) as loop:
-            place = builder.add(args[1], builder.mul(loop.index, ir.Constant(args[1].type, 32)))
-            keys = _key(builder, _load(builder, place, vector, width), params, params.nan0)
-            left = builder.sub(args[2], builder.mul(loop.index, per_block))
-            whole = builder.icmp_signed(">=", left, per_block)
-            left = builder.select(whole, per_block, left)  # so that it fits a lane
-            keys = builder.select(builder.icmp_signed("<", lane, _splat(builder, left, vector)), keys, neutral)
+
+        def fold(keys: Any) -> None:
             seen = builder.load(least)
             builder.store(builder.select(builder.icmp_signed("<", keys, seen), keys, seen), least)
+
+        def keys_at(offset: Any) -> Any:
+            bits = _load(builder, builder.add(address, offset), vector, width)
+            return _key(builder, bits, params, params.nan0)
+
+        with _each_block(builder, _int64(0), builder.lshr(size, _int64(5))) as offset:
+            fold(keys_at(offset))
+        left = builder.and_(size, _int64(BLOCK - 1))
+        with builder.if_then(builder.icmp_signed("!=", left, _int64(0))):
+            keys = keys_at(builder.and_(size, _int64(-BLOCK)))
+            fold(_blend(builder, _first_bytes(builder, left, vector), keys, neutral))
         reduce_type = ir.FunctionType(ir.IntType(width), [vector])
         name = f"llvm.vector.reduce.smin.v{vector.count}i{width}"
         result = builder.call(builder.module.declare_intrinsic(name, (), reduce_type), [builder.load(least)])
         return builder.sext(result, ir.IntType(64))
 
-    return types.int64(tag, src, elements, order), emit
+    return types.int64(tag, src, nbytes, order), emit
 
 
 @intrinsic
@@ -374,6 +417,21 @@ def scalar_key(_: Any, tag: Any, address: Any, order: Any) -> Any:
         return builder.sext(builder.extract_element(key, ir.Constant(ir.IntType(32), 0)), ir.IntType(64))
 
     return types.int64(tag, address, order), emit
+
+
+@intrinsic
+def prefetch(_: Any, address: Any) -> Any:
+    """Ask for the cache line at ``address``; an address that nothing lies at does no harm."""
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[Any]) -> Any:
+        pointer, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
+        ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        to_read, keep, data = (ir.Constant(flag, n) for n in (0, 3, 1))
+        builder.call(ask, [builder.inttoptr(args[0], pointer), to_read, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), emit
 
 
 @intrinsic
