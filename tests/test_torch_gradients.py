@@ -224,6 +224,14 @@ def test_out_refuses_to_lose_a_gradient() -> None:
     assert torch.equal(dst, x.detach().clamp(max=0))
 
 
+def test_out_tells_autograd_that_dst_changed() -> None:
+    x, weight = torch.randn(2, 4, 8), torch.randn(2, 4, 8, requires_grad=True)
+    product = (x * weight).sum()  # keeps x for its gradient
+    P.tpartmin_out(x, x, torch.zeros(2, 4, 8))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
+
+
 def test_autocast_casts_only_what_differs() -> None:
     """A layer's bf16 output and an f32 slope meet in f32; one type alone stays, and indices are never cast."""
     half, single = torch.randn(2, 4, 16).half(), torch.randn(2, 4, 16, requires_grad=True)

@@ -250,6 +250,13 @@ def test_a_refused_call_writes_nothing() -> None:
     assert (dst == 7).all()
 
 
+def test_shapes_without_memory() -> None:
+    x = torch.empty(7, 9, 32, dtype=torch.float16, device="meta")
+    assert P.trowmin(x).shape == (7, 9, 1)
+    values = P.tpartargmin(x, x[:, :4], x.to(torch.int16), x[:, :4].to(torch.int16))
+    assert [(v.shape, v.dtype) for v in values] == [(x.shape, torch.float16), (x.shape, torch.int16)]
+
+
 def test_undefined_regions() -> None:
     seen = P.tpartmin(X + 2, Y + 1, TALL, WIDE, undefined="zero")
     wanted = torch.zeros(4, 16)

@@ -143,7 +143,7 @@ class Instruction:
     ``rules_used`` names the axes of :class:`~pto_gpu.numerics.Numerics` that matter to it.
     ``draws`` and ``valid_pattern`` say how a campaign draws its sources and valid regions.
     ``gradient(xp, rules, element, gradient of the first dst, **sources) -> gradients`` is the derivative for torch
-    operators, one result for each source of values in C++ order; None: there is none.
+    operators, one result for each source of values in C++ order; ``xp`` is torch. None: there is no derivative.
     """
 
     name: str
