@@ -16,6 +16,7 @@ from rig import Case, assert_same, cases, draw_bits, expected, types_for
 from special_values import uint
 from test_torch_ops import BATCH, bits_of, full, regions_for, shape_of_result, tensor, valid_arguments
 
+import pto_gpu as pto
 from pto_gpu.isa import instructions
 from pto_gpu.torch_ops.arguments import bind
 from pto_gpu.torch_ops.implementations import new_results
@@ -57,6 +58,18 @@ def test_counts_outside_a_tile_are_brought_into_it(counts: tuple[int, int]) -> N
     assert (dst[0] == 1).all()
     dst[0] = -2
     assert (result == -2).all()
+
+
+@interpreted
+def test_a_dst_that_overlaps_a_source_is_refused() -> None:
+    record = instructions()["TPARTMIN"]
+    buffer = torch.zeros(48)
+    whole = torch.ones(1, 4, 8)
+    for dst in (buffer[8:40].view(1, 4, 8), buffer[:8].expand(1, 4, 8)):
+        call = bind(record, True, (dst, buffer[:32].view(1, 4, 8), whole), {})
+        with pytest.raises(pto.PtoError, match=r"TPARTMIN: (dst .* overlaps src0|elements of dst share memory)"):
+            launch(record, call, static_of(record, call), call.dsts, traced=False)
+    assert not buffer.any()
 
 
 TRACE = """

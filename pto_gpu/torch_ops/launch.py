@@ -10,11 +10,15 @@ import torch
 from torch.fx.experimental.symbolic_shapes import is_concrete_int
 from torch.library import wrap_triton
 
+from pto_gpu import interop
 from pto_gpu.backends import triton as backend
 from pto_gpu.backends.triton_plan import BLOCK_BYTES, HOST_BLOCK_BYTES, INTEGERS, VECTOR_BYTES, Plan, Shape, make_plan
+from pto_gpu.checks import check_memory
 from pto_gpu.isa import instruction
-from pto_gpu.isa.record import Instruction
+from pto_gpu.isa.record import Call, Instruction
 from pto_gpu.numerics import Numerics
+from pto_gpu.regions import Region
+from pto_gpu.tilebuf import TileBuf
 from pto_gpu.torch_ops.arguments import Arguments
 from pto_gpu.torch_ops.tiles import Static, regions_of
 from pto_gpu.types import TileBufType
@@ -43,12 +47,24 @@ def launch(
         rows, cols = (n if isinstance(n, int) else n.contiguous() for n in regions[name])
         arguments[f"{name}_rows"], arguments[f"{name}_cols"] = (cols, rows) if plan.swapped else (rows, cols)
     if not traced:
+        if call.dsts:
+            _check_memory(record, call, static, tensors)
         backend.start(plan, batch, arguments, str(dsts[record.dsts[0].name].device))
         return
     kernel = backend.kernel_of(plan)
     wrap_triton(kernel)[(plan.programs(batch),)](
         **{name: arguments[name] for name in kernel.arg_names}, num_warps=plan.threads // backend.warp_size()
     )
+
+
+def _check_memory(record: Instruction, call: Arguments, static: Static, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Refuse a dst that shares memory it must not share; in a traced graph no memory is known."""
+    tiles = {}
+    for name, x in tensors.items():
+        ty = static.types[name]
+        data, device = interop.adopt(x, ty.element, record.name)
+        tiles[name] = TileBuf(ty, data, x.shape[0], device, Region(ty.rows, ty.cols))
+    check_memory(Call(record, tiles, call.rules, call.undefined, call.target))
 
 
 def _with_known_strides(x: torch.Tensor) -> torch.Tensor:
