@@ -2,7 +2,8 @@
 
 Compiles every instruction x element type x {full, uniform, per tile} x architecture for a set of tile shapes. Fails
 (exit status 1) where a bulk access is narrower than 16 bytes though the rows allow it, anything spills, a product is
-fused or flushes subnormals, or an offset made of a program's number is 32-bit.
+fused or flushes subnormals, or an offset made of a program's number is 32-bit. The generator of campaigns is compiled
+too, for every element size x shape x {alone, like a partner, by row}.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -29,9 +30,9 @@ from triton.compiler import ASTSource
 
 from pto_gpu.backends.triton_plan import BLOCK_BYTES, VECTOR_BYTES, Plan, Shape, make_plan
 from pto_gpu.isa import instructions
-from pto_gpu.isa.record import Family, Instruction, Kind
+from pto_gpu.isa.record import Family, Instruction, Kind, Pattern
 from pto_gpu.numerics import NUMERICS, Numerics, resolve_numerics
-from pto_gpu.types import ELEMENT_TYPES, ElementType
+from pto_gpu.types import ELEMENT_TYPES, ElementType, TileBufType
 
 TARGETS = {
     "sm_80": GPUTarget("cuda", 80, 32),
@@ -43,6 +44,8 @@ TARGETS = {
 MODES = ("full", "uniform", "per_tile")
 SHAPES = ((16, 32), (127, 64), (1, 16384))
 NAN_RULES = ("isa", "formal", "simulator")
+#: What ``--op`` calls the kernel that draws the operands of campaigns.
+GENERATOR = "generator"
 
 
 @dataclass(frozen=True)
@@ -116,22 +119,28 @@ def plan_of_case(case: Case) -> Plan:
 
 def compile_plan(kernel: Any, plan: Plan, elements: dict[str, ElementType], per_tile: bool, target: GPUTarget) -> Any:
     """Compile ``kernel`` as the backend would launch it: aligned bases, 32-bit strides, everything else unknown."""
-    signature, constants, attributes = {}, {}, {}
-    for i, name in enumerate(kernel.arg_names):
-        if name in plan.constants:
-            signature[name], constants[name] = "constexpr", plan.constants[name]
-        elif name in elements:
-            signature[name] = f"*i{elements[name].bits}"
-            attributes[(i,)] = [["tt.divisibility", 16]]
-        elif per_tile and name.endswith(("_rows", "_cols")):
-            signature[name] = "*i32"
-        else:
-            signature[name] = "i32"
-    source = ASTSource(kernel, signature, constants, attributes)
+    types = {name: f"*i{element.bits}" for name, element in elements.items()}
+    if per_tile:
+        types |= {name: "*i32" for name in kernel.arg_names if name.endswith(("_rows", "_cols"))}
+    return compile_kernel(kernel, plan.constants, types, list(elements), plan.threads, target)
+
+
+def compile_kernel(
+    kernel: Any,
+    constants: Mapping[str, Any],
+    types: dict[str, str],
+    aligned: list[str],
+    threads: int,
+    target: GPUTarget,
+) -> Any:
+    """Compile ``kernel``; arguments that are neither constants nor in ``types`` are 32-bit numbers."""
+    signature = {name: "constexpr" if name in constants else types.get(name, "i32") for name in kernel.arg_names}
+    attributes = {(kernel.arg_names.index(name),): [["tt.divisibility", 16]] for name in aligned}
+    source = ASTSource(kernel, signature, {n: constants[n] for n in kernel.arg_names if n in constants}, attributes)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about a default that is set here
         return triton.compile(
-            source, target=target, options={"num_warps": plan.threads // target.warp_size, "enable_fp_fusion": False}
+            source, target=target, options={"num_warps": threads // target.warp_size, "enable_fp_fusion": False}
         )
 
 
@@ -156,6 +165,57 @@ def expected_bytes(case: Case, plan: Plan, elements: dict[str, ElementType]) -> 
     return loaded, 0 if case.instruction.family == Family.ROW_REDUCE else stored
 
 
+@dataclass(frozen=True)
+class GeneratorCase:
+    """One compilation of the generator: for elements like those of ``dtype``, drawn by ``pattern``."""
+
+    dtype: str
+    pattern: Pattern
+    partner: bool
+    shape: tuple[int, int]
+    target: str
+
+    @property
+    def label(self) -> str:
+        """What to call it in output."""
+        how = f"{self.pattern}{' like a partner' if self.partner else ''}"
+        return f"generator i{ELEMENT_TYPES[self.dtype].bits} {self.shape[0]}x{self.shape[1]} {how} {self.target}"
+
+
+def generator_cases(targets: Any, shapes: Any) -> Iterator[GeneratorCase]:
+    """Every combination that an instruction's operands need; element types of one size share a kernel."""
+    needed = {}
+    for instruction in instructions().values():
+        for elements in (s for allowed in instruction.element_types.values() for s in allowed):
+            for source in instruction.sources:
+                draw, dtype = instruction.draws[source.name], elements[1 if source.kind is Kind.INDEX else 0]
+                by_row = draw.pattern is Pattern.ROW
+                key = (ELEMENT_TYPES[dtype].bits, by_row, draw.like is not None)
+                needed.setdefault(key, (dtype, draw.pattern, draw.like is not None))
+    for dtype, pattern, partner in needed.values():
+        for shape in shapes:
+            for target in targets:
+                yield GeneratorCase(dtype, pattern, partner, shape, target)
+
+
+def compile_generator(case: GeneratorCase) -> Report:
+    """Compile the generator for one case and judge it: partner and result go in vectors, tables cannot."""
+    from pto_gpu.kernels.generate import generate
+
+    from pto_gpu.campaign.categories import tables
+    from pto_gpu.campaign.device_draw import THREADS, kernel_constants
+
+    storage = TileBufType(case.dtype, *case.shape)
+    constants = kernel_constants(case.shape, storage, tables(case.dtype, case.pattern, case.partner), case.partner)
+    bits = storage.element.bits
+    types = {"out": f"*i{bits}", "partner": f"*i{bits}", "profiles": "*u8", "valid_cols": "*i32"}
+    types |= dict.fromkeys(("profile_of", "force", "masks", "flips", "keep", "flip"), "*i32")
+    types |= {"first": "i64", "seed": "u64"}
+    compiled = compile_kernel(generate, constants, types, ["out", "partner"], THREADS, TARGETS[case.target])
+    block = constants["BT"] * constants["BR"] * constants["BC"] * bits // 8
+    return judge(case.label, compiled, (block if case.partner else 0, block), full=False)
+
+
 def judge(label: str, compiled: Any, expected: tuple[int, int], full: bool) -> Report:
     """Measure a compiled kernel and list what is wrong with it."""
     report = Report(label, shared_bytes=compiled.metadata.shared)
@@ -166,7 +226,7 @@ def judge(label: str, compiled: Any, expected: tuple[int, int], full: bool) -> R
         report.spill_bytes = 4 * sum(map(int, re.findall(r"\.[sv]gpr_spill_count:\s*(\d+)", text)))
         wide = re.findall(r"(?:global|buffer)_load_dwordx4", text)
         report.loads = {VECTOR_BYTES: len(wide)}
-        if not wide:
+        if expected[0] and not wide:
             report.problems.append("no 16-byte load")
     else:
         ptx = compiled.asm["ptx"]
@@ -245,20 +305,25 @@ def narrow_offsets(ttir: str) -> list[str]:
     return problems
 
 
-def compile_cases(chosen: list[Case], jobs: int) -> Iterator[Report]:
+def compile_any(case: Case | GeneratorCase) -> Report:
+    """The report for a case of either kind."""
+    return compile_case(case) if isinstance(case, Case) else compile_generator(case)
+
+
+def compile_cases(chosen: list[Case | GeneratorCase], jobs: int) -> Iterator[Report]:
     """A report for each case, in order, compiled by ``jobs`` processes."""
     if jobs == 1:
-        yield from map(compile_case, chosen)
+        yield from map(compile_any, chosen)
         return
     # Spawned, not forked: the compiler has threads of its own.
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(compile_case, chosen, chunksize=8)
+        yield from pool.map(compile_any, chosen, chunksize=8)
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--arch", action="append", choices=[*TARGETS], help="default: all")
-    parser.add_argument("--op", action="append", choices=[*instructions()], help="default: all")
+    parser.add_argument("--op", action="append", choices=[*instructions(), GENERATOR], help="default: all")
     parser.add_argument("--mode", action="append", choices=MODES, help="default: all")
     parser.add_argument("--numerics", action="append", choices=[*NUMERICS], help="default: one for each NaN rule")
     parser.add_argument("--shape", action="append", help="ROWSxCOLS; default: a set of three")
@@ -266,13 +331,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="write every report here")
     options = parser.parse_args(argv)
     shapes = [tuple(map(int, s.split("x"))) for s in options.shape or ()] or SHAPES
-    chosen = [
-        case
-        for case in cases(
-            options.arch or [*TARGETS], options.mode or MODES, shapes, tuple(options.numerics or NAN_RULES)
-        )
-        if case.name in (options.op or instructions())
+    targets, ops = options.arch or [*TARGETS], options.op or [*instructions(), GENERATOR]
+    rules = tuple(options.numerics or NAN_RULES)
+    chosen: list[Case | GeneratorCase] = [
+        case for case in cases(targets, options.mode or MODES, shapes, rules) if case.name in ops
     ]
+    if GENERATOR in ops:
+        chosen += generator_cases(targets, shapes)
     reports = []
     for report in compile_cases(chosen, options.jobs):
         reports.append(report)

@@ -6,6 +6,7 @@ Exit status: 0 all good, 1 something differs or fails, 2 no GPU or a usage error
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import datetime
 import importlib.util
 import json
@@ -13,7 +14,6 @@ import platform
 import subprocess
 import sys
 import time
-import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,10 @@ import triton
 
 import pto_gpu as pto
 from pto_gpu.backends.numpy import evaluate
+from pto_gpu.campaign import report
+from pto_gpu.campaign.device import run_on_device
+from pto_gpu.campaign.device_draw import TORCH
+from pto_gpu.campaign.settings import Campaign
 from pto_gpu.isa import instructions
 from pto_gpu.isa.record import Instruction, Kind, Role
 from pto_gpu.numerics import NUMERICS
@@ -32,8 +36,6 @@ from pto_gpu.types import ELEMENT_TYPES, ElementType, TileBufType
 
 ROOT = Path(__file__).resolve().parent.parent
 SEED = 20240607
-#: The reference formulas in the array-API style, on torch tensors.
-TORCH = types.SimpleNamespace(**{**vars(torch), "astype": lambda x, dtype, copy=True: x.to(dtype)})
 
 
 def integer_of(element: ElementType) -> torch.dtype:
@@ -250,6 +252,58 @@ def bandwidth(device: str) -> dict[str, Any]:
     }
 
 
+#: Tiles of the campaigns that compile and find the rate, seconds that the measured one is to take, seconds of the step.
+CAMPAIGN_TILES, CAMPAIGN_SECONDS, CAMPAIGNS_LIMIT = 200_000, 1.5, 100
+
+
+def campaigns(device: str) -> dict[str, Any]:
+    """A campaign on the device for every instruction and element type, with the tiles that fit the time."""
+    begin = time.perf_counter()
+    rows, failures, skipped = [], [], []
+    for name, instruction in instructions().items():
+        for dtypes in instruction.element_types["a5"]:
+            campaign = Campaign(name, dtypes, tiles=CAMPAIGN_TILES, backend="triton", seed=SEED)
+            if time.perf_counter() - begin > CAMPAIGNS_LIMIT:
+                skipped.append(campaign.label)
+                continue
+            run_on_device(campaign, device=device)  # compiles
+            again = run_on_device(campaign, device=device)
+            tiles = max(1, round(again.tiles / again.seconds * CAMPAIGN_SECONDS))
+            result = run_on_device(dataclasses.replace(campaign, tiles=tiles), device=device)
+            for r in (again, result):
+                failures += [] if r.equal else report.result_lines(r)
+            rows.append(
+                {
+                    "instruction": name,
+                    "elements": "/".join(dtypes),
+                    "shape": "x".join(map(str, campaign.grid)),
+                    "tiles": result.tiles,
+                    "seconds": result.seconds,
+                    "tiles_per_second": result.tiles / result.seconds,
+                }
+            )
+    return {"rows": rows, "skipped": skipped, "failures": failures}
+
+
+def campaign_lines(step: dict[str, Any]) -> list[str]:
+    """The table of what :func:`campaigns` measured."""
+    if "rows" not in step:
+        return []
+    return [
+        "",
+        "Campaigns: tiles drawn, executed and compared with the reference on the device, all included.",
+        "",
+        "| instruction | elements | tile | tiles | s | million tiles a second |",
+        "| --- | --- | --- | --- | --- | --- |",
+        *(
+            f"| {r['instruction']} | {r['elements']} | {r['shape']} | {r['tiles']} | {r['seconds']:.2f} "
+            f"| {r['tiles_per_second'] / 1e6:.2f} |"
+            for r in step["rows"]
+        ),
+        *(f"- {label}: not run, no time left" for label in step["skipped"]),
+    ]
+
+
 def gpu_tests(device: str) -> dict[str, Any]:
     """The tests marked gpu, in a process of their own; in several where pytest-xdist is there."""
     command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", str(ROOT / "tests")]
@@ -266,6 +320,7 @@ STEPS: dict[str, Callable[[str], dict[str, Any]]] = {
     "f16_pairs": every_f16_pair,
     "large": past_2_to_the_31,
     "bandwidth": bandwidth,
+    "campaigns": campaigns,
     "tests": gpu_tests,
 }
 
@@ -292,6 +347,7 @@ def markdown(result: dict[str, Any]) -> str:
             f"| {r['spread']:.1%} | {r['of_copy']:.2f} |"
             for r in measured["rows"]
         ]
+    lines += campaign_lines(result["steps"].get("campaigns", {}))
     for name, step in result["steps"].items():
         lines += [f"- {name}: {failure}" for failure in step["failures"][:20]]
     return "\n".join(lines) + "\n"

@@ -88,3 +88,22 @@ def store_vectors(p, x, r, c, rows, cols, live, VEC: tl.constexpr):
         tl.store(p, x, mask=here & (end > cols) & (c < cols))
     else:
         tl.store(p, x, mask=here & (c < cols))
+
+
+@triton.jit
+def combine_whole(
+    p, p0, p1, tile0, row0, col0, t, r, c, batch,
+    combine: tl.constexpr, COMBINE: tl.constexpr, RULE: tl.constexpr, NAN_BITS: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, BT: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    dst_vec: tl.constexpr, src0_vec: tl.constexpr, src1_vec: tl.constexpr,
+):  # fmt: skip
+    """Combine two sources that are valid everywhere; masks only in a block that sticks out of the batch or the tile."""
+    if (tile0 + BT <= batch) & (row0 + BR <= ROWS) & (col0 + BC <= COLS):
+        tl.store(p, combine(tl.load(p0), tl.load(p1), COMBINE, RULE, NAN_BITS))
+    else:
+        live = tile0 + t < batch
+        rows, cols = ROWS - row0.to(tl.int32), COLS - col0.to(tl.int32)
+        a = load_vectors(p0, r, c, rows, cols, live, src0_vec)
+        b = load_vectors(p1, r, c, rows, cols, live, src1_vec)
+        here = vectors_inside(r, c, rows, cols, live, dst_vec)
+        tl.store(p, combine(a, b, COMBINE, RULE, NAN_BITS), mask=here)

@@ -5,7 +5,7 @@ A sibling is one function ``(a, b, ORDER, NAN_BITS) -> bits`` and its branch in 
 
 import triton
 import triton.language as tl
-from pto_gpu.kernels.block import load_vectors, place, pointers, store_vectors, valid_count, vectors_inside
+from pto_gpu.kernels.block import combine_whole, load_vectors, place, pointers, store_vectors, valid_count
 from pto_gpu.kernels.order import bits_of_min_key, key_with_nan, min_key
 
 
@@ -47,17 +47,13 @@ def partial(
     p = pointers(dst, tile0, row0, col0, t, r, c, dst_b, dst_r, dst_c, dst_vec, WIDE)
     p0 = pointers(src0, tile0, row0, col0, t, r, c, src0_b, src0_r, src0_c, src0_vec, WIDE)
     p1 = pointers(src1, tile0, row0, col0, t, r, c, src1_b, src1_r, src1_c, src1_vec, WIDE)
-    live = tile0 + t < batch
     if FULL:
-        if (tile0 + BT <= batch) & (row0 + BR <= ROWS) & (col0 + BC <= COLS):
-            tl.store(p, combine(tl.load(p0), tl.load(p1), COMBINE, ORDER, NAN_BITS))
-        else:
-            rows, cols = ROWS - row0.to(tl.int32), COLS - col0.to(tl.int32)
-            a = load_vectors(p0, r, c, rows, cols, live, src0_vec)
-            b = load_vectors(p1, r, c, rows, cols, live, src1_vec)
-            here = vectors_inside(r, c, rows, cols, live, dst_vec)
-            tl.store(p, combine(a, b, COMBINE, ORDER, NAN_BITS), mask=here)
+        combine_whole(
+            p, p0, p1, tile0, row0, col0, t, r, c, batch, combine, COMBINE, ORDER, NAN_BITS,
+            ROWS, COLS, BT, BR, BC, dst_vec, src0_vec, src1_vec,
+        )  # fmt: skip
     else:
+        live = tile0 + t < batch
         rows = valid_count(dst_rows, row0, tile0, t, live)
         cols = valid_count(dst_cols, col0, tile0, t, live)
         rows0 = tl.minimum(rows, valid_count(src0_rows, row0, tile0, t, live))

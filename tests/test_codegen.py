@@ -55,6 +55,13 @@ def test_long_and_odd_rows(tmp_path: Path) -> None:
     _assert_good(_reports(tmp_path / "reports.json", *options, "--shape", "1x16384", "--shape", "127x64"))
 
 
+@pytest.mark.parametrize(("arch", "shape"), [("sm_80", "1x16384"), ("sm_90", "16x32"), ("sm_100", "127x64")])
+def test_the_generator_of_campaigns(arch: str, shape: str, tmp_path: Path) -> None:
+    reports = _reports(tmp_path / "reports.json", "--arch", arch, "--shape", shape, "--op", "generator")
+    _assert_good(reports)
+    assert all(set(r["stores"]) == {"1", "16"} for r in reports)  # elements in vectors, and a byte for the profile
+
+
 def test_bad_kernels_are_refused() -> None:
     done = _run(ROOT / "tests/bad_kernels.py")
     assert done.returncode == 0, done.stderr

@@ -10,7 +10,7 @@ Known traps of Triton and where each is held (numbers of the project's list; thr
 - grid axes above 65535 [triton#3299], empty grids [triton-ascend#984]: here, and test_conformance.py.
 - masks and strides that stop vectors [triton#265, #4834]: test_codegen.py, test_row_strides_and_unaligned_bases.
 - recompilation by value [triton#2939, #9547]: test_nothing_is_specialised_on_a_number, and counted in test_gpu.py.
-- autotuning in every process [triton#6261, #9822]: does not apply, block shapes are a fixed rule.
+- autotuning in every process [triton#6261, #9822]: a fixed rule by default; test_triton_tune.py.
 - CuPy, streams, devices [cupy#8801, #7527; triton#2441, #5205]: test_cupy_interop.py, test_gpu.py.
 - flushed subnormals, fused products [pytorch#125557]: test_traps.py, and the instructions in test_codegen.py.
 """

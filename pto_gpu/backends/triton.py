@@ -17,7 +17,7 @@ import numpy as np
 import torch
 import triton
 
-from pto_gpu.backends import triton_plan
+from pto_gpu.backends import triton_plan, triton_tune
 from pto_gpu.backends.triton_plan import Plan
 from pto_gpu.isa.record import Call
 from pto_gpu.tilebuf import TileBuf
@@ -47,6 +47,20 @@ def unsupported(call: Call) -> str | None:
 def run(call: Call) -> None:
     """Run a checked call with at least one tile, on the current stream of the tiles' device."""
     plan = triton_plan.plan_of(call, host=INTERPRETED)
+    tuner = _tuner()
+    launch(call, plan if tuner is None else tuner.tuned(call, plan))
+
+
+@functools.cache
+def _tuner() -> triton_tune.Tuner | None:
+    """What changes plans, where that is asked for."""
+    if INTERPRETED or not triton_tune.asked_for():
+        return None
+    return triton_tune.Tuner(launch, triton_tune.cache_file())
+
+
+def launch(call: Call, plan: Plan) -> None:
+    """Run ``call`` as ``plan`` says."""
     start(plan, call.batch, arguments_of(call, plan), call.tiles[plan.operands[0]].device)
 
 
@@ -54,8 +68,8 @@ def start(plan: Plan, batch: int, arguments: Mapping[str, Any], device: str) -> 
     """Launch the kernel of ``plan`` on ``batch`` tiles, at least one, on the current stream of ``device``."""
     kernel = kernel_of(plan)
     values = [arguments[name] for name in kernel.arg_names]
-    with _device(device):
-        kernel[(plan.programs(batch),)](*values, num_warps=plan.threads // warp_size(), **_OPTIONS)
+    with launching(device):
+        kernel[(plan.programs(batch),)](*values, num_warps=warps(plan.threads), **_OPTIONS)
 
 
 def kernel_of(plan: Plan) -> Any:
@@ -63,14 +77,17 @@ def kernel_of(plan: Plan) -> Any:
     return getattr(importlib.import_module(f"pto_gpu.kernels.{plan.family}"), plan.family)
 
 
+def warps(threads: int) -> int:
+    """The warps that ``threads`` are on this machine."""
+    return threads // _warp_size()
+
+
 @functools.cache
-def warp_size() -> int:
-    """Threads of a warp: 32, or the 64 of an AMD wavefront."""
-    return (
-        32
-        if INTERPRETED or not torch.cuda.is_available()
-        else int(triton.runtime.driver.active.get_current_target().warp_size)
-    )
+def _warp_size() -> int:
+    """Threads of a warp: 32, or the 64 of an AMD wavefront; 32 where there is no GPU to ask."""
+    if INTERPRETED or not torch.cuda.is_available():
+        return 32
+    return int(triton.runtime.driver.active.get_current_target().warp_size)
 
 
 def arguments_of(call: Call, plan: Plan) -> dict[str, Any]:
@@ -85,7 +102,8 @@ def arguments_of(call: Call, plan: Plan) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _device(device: str) -> Any:
+def launching(device: str) -> Any:
+    """What a launch of a kernel must stand in: its device is the current one, or the interpreter is its own."""
     if INTERPRETED:
         with _interpreter, np.errstate(all="ignore"):  # it computes with NumPy
             yield
@@ -132,6 +150,7 @@ def _counts(tile: TileBuf) -> tuple[Any, ...]:
     counts: tuple[Any, ...] | None = tile.backend_cache.get("triton")
     if counts is None:
         counts = tile.backend_cache["triton"] = tuple(
-            n if isinstance(n, int) else torch.tensor(n, dtype=torch.int32, device=tile.device) for n in tile.region
+            n if isinstance(n, (int, torch.Tensor)) else torch.tensor(n, dtype=torch.int32, device=tile.device)
+            for n in tile.region
         )
     return counts

@@ -25,6 +25,13 @@ MIN_SPLIT: Final = 128
 INTEGERS: Final = {1: "int8", 2: "int16", 4: "int32"}
 
 
+class Block(NamedTuple):
+    """What a program works on: bytes of each operand (see BLOCK_BYTES), and threads for each source."""
+
+    bytes: int
+    threads_per_source: int
+
+
 class Shape(NamedTuple):
     """How one operand lies in memory: capacity and strides in elements, and whether its base is 16-byte aligned."""
 
@@ -79,8 +86,9 @@ class Plan:
 _plans: dict[tuple[Any, ...], Plan] = {}
 
 
-def plan_of(call: Call, *, host: bool) -> Plan:
-    """The plan of a call; made once for each combination of static facts."""
+def plan_of(call: Call, *, host: bool, block: Block | None = None) -> Plan:
+    """The plan of a call; made once for each combination of static facts. ``block``: default the fixed rule's."""
+    block = block or Block(HOST_BLOCK_BYTES if host else BLOCK_BYTES, THREADS_PER_SOURCE)
     instruction, tiles = call.instruction, call.tiles
     names = tuple(o.name for o in (*instruction.dsts, *instruction.sources))
     # A row reduction's dst has src's rows, whatever its capacity, and one column that counts.
@@ -89,7 +97,7 @@ def plan_of(call: Call, *, host: bool) -> Plan:
     full = full and all(tiles[n].region.uniform for n in whole)
     memories = [tiles[n].memory for n in names]
     facts = tuple((m.strides, m.address % VECTOR_BYTES == 0) for m in memories)
-    key = (instruction.name, tuple(tiles[n].type for n in names), facts, call.rules, full, host)
+    key = (instruction.name, tuple(tiles[n].type for n in names), facts, call.rules, full, block)
     plan = _plans.get(key)
     if plan is None:
         shapes = {
@@ -98,12 +106,17 @@ def plan_of(call: Call, *, host: bool) -> Plan:
         }
         if len(_plans) > 4096:  # types of a long fuzzing run must not pile up
             _plans.clear()
-        plan = _plans[key] = make_plan(instruction, shapes, call.rules, full, HOST_BLOCK_BYTES if host else BLOCK_BYTES)
+        plan = _plans[key] = make_plan(instruction, shapes, call.rules, full, *block)
     return plan
 
 
 def make_plan(
-    instruction: Instruction, shapes: Mapping[str, Shape], rules: Numerics, full: bool, block_bytes: int
+    instruction: Instruction,
+    shapes: Mapping[str, Shape],
+    rules: Numerics,
+    full: bool,
+    block_bytes: int,
+    threads_per_source: int = THREADS_PER_SOURCE,
 ) -> Plan:
     """The plan for operands of these shapes; ``full``: everything is valid everywhere."""
     first = shapes[instruction.dsts[0].name]
@@ -130,7 +143,7 @@ def make_plan(
         for axis, step in zip("brc", shape.strides, strict=True):
             strides[f"{name}_{axis}"] = step // max(vector, 1)
     constants["WIDE"] = any(_reach(s, bt, br, bc) >= 1 << 31 for s in shapes.values())
-    threads = THREADS_PER_SOURCE * max(sources, 2)
+    threads = threads_per_source * max(sources, 2)
     return Plan(instruction.family, tuple(shapes), full, swapped, threads, strides, constants)
 
 

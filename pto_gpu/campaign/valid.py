@@ -7,21 +7,25 @@ partial patterns, the region of the source that does not define dst: w0 picks th
 and the lowest bit of w3 says which of the two sources it is. Block 2, only where the campaign computes undefined
 regions: w0 below 2**29 makes all three regions of the tile arbitrary, from the halves of w1, w2 and w3.
 A word w makes a count of 0 to n as ``(w * (n + 1)) >> 32``.
+
+Written once, in the array-API style: campaigns on the host and on a device draw their regions with it.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+import itertools
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from pto_gpu.campaign.compiled import row_words
-from pto_gpu.interop import NumPyArray
 from pto_gpu.isa.record import Instruction, Kind
 from pto_gpu.regions import Region
 from pto_gpu.types import BLOCK_BYTES
 
 VALID: Final = 3
+#: Blocks of the counter that a tile's regions are made of.
+VALID_BLOCKS: Final = 3
 
 # Weights of each table add up to 64.
 _MAIN: Final = {
@@ -55,30 +59,41 @@ _OPEN = "undefined by the page"
 
 
 class DrawnRegions(NamedTuple):
-    """Valid regions of some tiles, for each operand, and how many tiles had each kind."""
+    """Valid regions of some tiles, for each operand, and how many tiles had each kind.
+
+    The counts are ints, or arrays without an axis on the device of the regions.
+    """
 
     regions: dict[str, Region]
-    kinds: dict[str, int]
+    kinds: dict[str, Any]
 
 
 def draw_regions(
     instruction: Instruction, shape: tuple[int, int], itemsize: int, seed: int, first_tile: int, n: int, undefined: str
 ) -> DrawnRegions:
     """The valid regions of ``n`` tiles of the logical ``shape`` (rows, cols) from ``first_tile`` onwards."""
-    words = np.empty((n, 3, 4), np.uint32)
+    words = np.empty((n, VALID_BLOCKS, 4), np.uint32)
     row_words(words, np.uint64(seed), np.uint64(first_tile), np.uint64(256 * VALID))
+    drawn = regions_of(np, words.astype(np.int64), instruction, shape, itemsize, undefined)
+    return DrawnRegions(drawn.regions, {kind: int(count) for kind, count in drawn.kinds.items()})
+
+
+def regions_of(
+    xp: Any, words: Any, instruction: Instruction, shape: tuple[int, int], itemsize: int, undefined: str
+) -> DrawnRegions:
+    """The valid regions that ``words`` make: int64[n, VALID_BLOCKS, 4] of the library ``xp``, each 0 to 2**32 - 1."""
     pattern = instruction.valid_pattern
-    main, kinds = _main(words[:, 0], shape, BLOCK_BYTES // itemsize, may_be_empty=pattern != "rows")
+    main, kinds = _main(xp, words[:, 0], shape, BLOCK_BYTES // itemsize, may_be_empty=pattern != "rows")
     if pattern == "rows":
         return DrawnRegions(_by_role(instruction, Region(main.rows, 1), [main]), kinds)
     if pattern == "same":
         return DrawnRegions(_by_role(instruction, main, [main]), kinds)
     table = _OTHER_ANY if pattern == "partial_any" else _OTHER
-    other, other_kinds = _other(words[:, 1], main, shape, table)
-    swap = (words[:, 1, 3] & 1).astype(bool)
-    dst, first, second = main, _where(swap, other, main), _where(swap, main, other)
+    other, other_kinds = _other(xp, words[:, 1], main, shape, table)
+    swap = (words[:, 1, 3] & 1) == 1
+    dst, first, second = main, _where(xp, swap, other, main), _where(xp, swap, main, other)
     if undefined == "zero":
-        dst, first, second, other_kinds = _open(words[:, 2], shape, (dst, first, second), other_kinds)
+        dst, first, second, other_kinds = _open(xp, words[:, 2], shape, (dst, first, second), other_kinds)
     return DrawnRegions(_by_role(instruction, dst, [first, second]), {**kinds, **other_kinds})
 
 
@@ -92,87 +107,93 @@ def _by_role(instruction: Instruction, dst: Region, sources: list[Region]) -> di
     return regions
 
 
-def _count(word: NumPyArray, limit: NumPyArray | int) -> NumPyArray:
+def _count(word: Any, limit: Any) -> Any:
     """Counts of 0 to ``limit`` from words of 32 bits."""
-    product = word.astype(np.uint64) * (np.asarray(limit, np.int64) + 1).astype(np.uint64)
-    return (product >> np.uint64(32)).astype(np.int32)
+    return (word * (limit + 1)) >> 32
 
 
-def _kinds(word: NumPyArray, table: dict[str, int]) -> tuple[NumPyArray, dict[str, int]]:
+def _kinds(xp: Any, word: Any, table: dict[str, int]) -> tuple[Any, dict[str, Any]]:
     """The place in ``table`` of each tile's kind, and how many tiles have it."""
-    slots = np.repeat(np.arange(len(table)), list(table.values()))
-    chosen = slots[word & 63]
-    return chosen, dict(zip(table, np.bincount(chosen, minlength=len(table)).tolist(), strict=True))
+    ends = list(itertools.accumulate(table.values()))[:-1]
+    slot = word & 63
+    # A sum of comparisons, for a table would have to be brought to the device.
+    chosen = sum((xp.astype(slot >= end, xp.int64) for end in ends), xp.zeros_like(slot))
+    found = chosen[:, None] == xp.arange(len(table), dtype=xp.int64, device=word.device)[None, :]
+    return chosen, dict(zip(table, xp.sum(found, axis=0, dtype=xp.int64), strict=True))
 
 
-def _region(rows: NumPyArray, cols: NumPyArray) -> Region:
-    return Region(np.asarray(rows, np.int32), np.asarray(cols, np.int32))
+def _region(xp: Any, rows: Any, cols: Any) -> Region:
+    return Region(xp.astype(rows, xp.int32), xp.astype(cols, xp.int32))
 
 
-def _where(mask: NumPyArray, a: Region, b: Region) -> Region:
-    return _region(np.where(mask, a.rows, b.rows), np.where(mask, a.cols, b.cols))
+def _where(xp: Any, mask: Any, a: Region, b: Region) -> Region:
+    return _region(xp, xp.where(mask, a.rows, b.rows), xp.where(mask, a.cols, b.cols))
 
 
-def _main(words: NumPyArray, shape: tuple[int, int], step: int, *, may_be_empty: bool) -> tuple[Region, dict[str, int]]:
+def _main(
+    xp: Any, words: Any, shape: tuple[int, int], step: int, *, may_be_empty: bool
+) -> tuple[Region, dict[str, Any]]:
     rows, cols = shape
     table = dict(_MAIN)
     if not may_be_empty:
         table["random"] += table.pop("empty")
-    chosen, kinds = _kinds(words[:, 0], table)
-    names = list(table)
+    chosen, kinds = _kinds(xp, words[:, 0], table)
     random_rows, random_cols = 1 + _count(words[:, 1], rows - 1), 1 + _count(words[:, 2], cols - 1)
     edges = 1 + _count(words[:, 2], max(cols // step - 1, 0))
-    off_edge = np.clip(edges * step + np.where(words[:, 3] & 1, 1, -1), 1, cols)
+    off_edge = xp.clip(edges * step + 2 * (words[:, 3] & 1) - 1, 1, cols)
     nothing = words[:, 3] % 3  # 0: no row, 1: no column, 2: neither
-    none = np.zeros_like(random_rows)
+    none = xp.zeros_like(random_rows)
     choices = {
-        "full": (np.full_like(random_rows, rows), np.full_like(random_rows, cols)),
+        "full": (none + rows, none + cols),
         "random": (random_rows, random_cols),
         "one row": (none + 1, random_cols),
         "one column": (random_rows, none + 1),
         "one off a 32-byte edge": (random_rows, off_edge),
-        "empty": (np.where(nothing == 1, random_rows, 0), np.where(nothing == 0, random_cols, 0)),
+        "empty": (xp.where(nothing == 1, random_rows, none), xp.where(nothing == 0, random_cols, none)),
     }
-    return _choose(chosen, [choices[name] for name in names]), kinds
+    return _choose(xp, chosen, [choices[name] for name in table]), kinds
 
 
-def _choose(chosen: NumPyArray, choices: list[tuple[NumPyArray, NumPyArray]]) -> Region:
-    return _region(np.choose(chosen, [r for r, _ in choices]), np.choose(chosen, [c for _, c in choices]))
+def _choose(xp: Any, chosen: Any, choices: list[tuple[Any, Any]]) -> Region:
+    place = chosen[None, :]
+    rows, cols = (xp.take_along_axis(xp.stack(counts), place, axis=0)[0] for counts in zip(*choices, strict=True))
+    return _region(xp, rows, cols)
 
 
 def _other(
-    words: NumPyArray, main: Region, shape: tuple[int, int], table: dict[str, int]
-) -> tuple[Region, dict[str, int]]:
+    xp: Any, words: Any, main: Region, shape: tuple[int, int], table: dict[str, int]
+) -> tuple[Region, dict[str, Any]]:
     rows, cols = shape
-    chosen, kinds = _kinds(words[:, 0], table)
+    chosen, kinds = _kinds(xp, words[:, 0], table)
     row, col = words[:, 1], words[:, 2]
-    fewer_rows, fewer_cols = _count(row, np.maximum(main.rows - 1, 0)), _count(col, np.maximum(main.cols - 1, 0))
-    more_rows, more_cols = (
-        np.minimum(main.rows + 1 + _count(row, rows), rows),
-        np.minimum(main.cols + 1 + _count(col, cols), cols),
-    )
+    main_rows, main_cols = xp.astype(main.rows, xp.int64), xp.astype(main.cols, xp.int64)
+    none = xp.zeros_like(row)
+    fewer_rows, fewer_cols = (_count(w, xp.clip(n - 1, 0, None)) for w, n in ((row, main_rows), (col, main_cols)))
+    more_rows = xp.clip(main_rows + 1 + _count(row, rows), 0, rows)
+    more_cols = xp.clip(main_cols + 1 + _count(col, cols), 0, cols)
+    odd = (row & 1) == 1
     choices = {
-        "other equal": (main.rows, main.cols),
-        "other shorter in rows": (fewer_rows, main.cols),
-        "other shorter in columns": (main.rows, fewer_cols),
+        "other equal": (main_rows, main_cols),
+        "other shorter in rows": (fewer_rows, main_cols),
+        "other shorter in columns": (main_rows, fewer_cols),
         "other shorter in both": (fewer_rows, fewer_cols),
-        "other inside": (_count(row, main.rows), _count(col, main.cols)),
-        "other empty": (np.where(row & 1, 0, main.rows), np.where(row & 1, main.cols, 0)),
-        "other longer in rows": (more_rows, main.cols),
-        "other longer in columns": (main.rows, more_cols),
+        "other inside": (_count(row, main_rows), _count(col, main_cols)),
+        "other empty": (xp.where(odd, none, main_rows), xp.where(odd, main_cols, none)),
+        "other longer in rows": (more_rows, main_cols),
+        "other longer in columns": (main_rows, more_cols),
         "other longer in both": (more_rows, more_cols),
         "other anywhere": (_count(row, rows), _count(col, cols)),
     }
-    return _choose(chosen, [choices[name] for name in table]), kinds
+    return _choose(xp, chosen, [choices[name] for name in table]), kinds
 
 
 def _open(
-    words: NumPyArray, shape: tuple[int, int], regions: tuple[Region, Region, Region], kinds: dict[str, int]
-) -> tuple[Region, Region, Region, dict[str, int]]:
+    xp: Any, words: Any, shape: tuple[int, int], regions: tuple[Region, Region, Region], kinds: dict[str, Any]
+) -> tuple[Region, Region, Region, dict[str, Any]]:
     """One tile in eight with three arbitrary regions."""
     here = words[:, 0] < 1 << 29
     result = []
     for i, region in enumerate(regions, 1):
-        low, high = words[:, i] << np.uint32(16), words[:, i] & np.uint32(0xFFFF0000)
-        result.append(_where(here, _region(_count(low, shape[0]), _count(high, shape[1])), region))
-    return result[0], result[1], result[2], {**kinds, _OPEN: int(here.sum())}
+        low, high = (words[:, i] & 0xFFFF) << 16, words[:, i] & 0xFFFF0000
+        result.append(_where(xp, here, _region(xp, _count(low, shape[0]), _count(high, shape[1])), region))
+    return result[0], result[1], result[2], {**kinds, _OPEN: xp.sum(here, dtype=xp.int64)}

@@ -13,20 +13,21 @@ from pto_gpu.types import ElementType
 
 
 def number(xp: Any, x: Any, element: ElementType) -> Any:
-    """``x`` as exact numbers that every array library can compare (torch has no ``<`` on u16 and u32).
+    """``x`` as exact numbers that every array library can compare.
 
-    Unsigned elements may come as signed integers of the same bits, which torch can select and store.
+    Unsigned elements may come as signed ones with the same bits: torch has no ``<`` on u16 and u32, nor, up to 2.9,
+    ``where``.
     """
     if element.is_float:
         return xp.astype(x, xp.float32, copy=False)
-    wide = xp.astype(x, xp.int64, copy=False)
+    wide = xp.astype(x, xp.int64)
     return wide & ((1 << element.bits) - 1) if element.kind == "u" else wide
 
 
 def canonical_nan(xp: Any, like: Any, element: ElementType) -> Any:
     """The canonical NaN of ``element``, bit for bit, as an array that broadcasts against ``like``."""
     dtype = xp.int32 if element.bits == 32 else xp.int16
-    bits = xp.asarray([[[element.canonical_nan]]], dtype=dtype, device=like.device)
+    bits = xp.full((1, 1, 1), element.canonical_nan, dtype=dtype, device=like.device)  # made there, not brought there
     return bits.view(like.dtype)
 
 

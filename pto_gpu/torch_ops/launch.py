@@ -53,7 +53,7 @@ def launch(
         return
     kernel = backend.kernel_of(plan)
     wrap_triton(kernel)[(plan.programs(batch),)](
-        **{name: arguments[name] for name in kernel.arg_names}, num_warps=plan.threads // backend.warp_size()
+        **{name: arguments[name] for name in kernel.arg_names}, num_warps=backend.warps(plan.threads)
     )
 
 

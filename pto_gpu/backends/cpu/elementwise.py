@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pto_gpu.backends.cpu.compile import inlined, kernel
-from pto_gpu.backends.cpu.lanes import load_int64, prelu_element, prelu_row, size_of
+from pto_gpu.backends.cpu.lanes import prelu_element, prelu_row
 from pto_gpu.backends.cpu.rows import offset, place
+from pto_gpu.backends.cpu.scalars import load_int64, size_of
 from pto_gpu.numerics import Numerics
 from pto_gpu.types import ElementType
 

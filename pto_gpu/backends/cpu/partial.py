@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pto_gpu.backends.cpu import ordering
 from pto_gpu.backends.cpu.compile import inlined, kernel
-from pto_gpu.backends.cpu.lanes import choose_element, choose_row, load_bits, size_of, store_bits
+from pto_gpu.backends.cpu.lanes import choose_element, choose_row
 from pto_gpu.backends.cpu.rows import load_ordering, place, take_below
+from pto_gpu.backends.cpu.scalars import load_bits, size_of, store_bits
 
 
 @inlined

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pto_gpu.backends.cpu import ordering
 from pto_gpu.backends.cpu.compile import inlined, kernel
-from pto_gpu.backends.cpu.lanes import least_key, load_bits, scalar_key, size_of, store_bits
+from pto_gpu.backends.cpu.lanes import least_key
 from pto_gpu.backends.cpu.rows import AHEAD, fetch_ahead, load_ordering, place
+from pto_gpu.backends.cpu.scalars import load_bits, scalar_key, size_of, store_bits
 
 
 @inlined

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pto_gpu.backends.cpu.compile import inlined
-from pto_gpu.backends.cpu.lanes import copy_row, load_bits, load_int32, load_int64, prefetch, store_bits
+from pto_gpu.backends.cpu.lanes import copy_row
 from pto_gpu.backends.cpu.ordering import Ordering
+from pto_gpu.backends.cpu.scalars import load_bits, load_int32, load_int64, prefetch, store_bits
 from pto_gpu.tilebuf import TileBuf
 
 #: Tiles between the one that is computed and the one whose memory is asked for.

@@ -1,0 +1,300 @@
+"""A campaign on a GPU: tiles are drawn, executed and compared there, and only tiles that differ come back.
+
+What it finds is what the same campaign finds on the host: the same tiles, compared in every byte with the reference
+formula (on torch tensors), and described by the same code from the bytes that came back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from pto_gpu import backends
+from pto_gpu.backends.numpy import evaluate
+from pto_gpu.campaign.compare import compare
+from pto_gpu.campaign.device_draw import TORCH, DeviceBuffers, DeviceDrawn, Held, Part, draw_on_device, parts
+from pto_gpu.campaign.results import Crash, Result, Wave
+from pto_gpu.campaign.saved import SavedTile
+from pto_gpu.campaign.settings import Campaign
+from pto_gpu.campaign.storage import PLANS, POISON_BYTE, block_tiles, slots
+from pto_gpu.checks import check_types
+from pto_gpu.errors import BackendError
+from pto_gpu.interop import NumPyArray
+from pto_gpu.isa.record import Call, Role
+from pto_gpu.regions import Region
+from pto_gpu.tilebuf import TileBuf
+from pto_gpu.types import ELEMENT_TYPES
+
+#: Elements of one operand in a wave, where the memory allows it: large, for every wave costs hundreds of launches.
+WAVE_ELEMENTS: Final = 1 << 27
+#: Elements that the reference works on at once: its temporaries are what takes memory.
+REFERENCE_ELEMENTS: Final = 1 << 24
+#: Bytes that the temporaries for an element of the reference take at most: a dozen, of 8 bytes for integers.
+_TEMPORARY_BYTES: Final = 96
+#: The same for the valid regions of a tile.
+_REGION_BYTES: Final = 512
+
+Execute = Callable[[Call], None]
+
+
+def run_on_device(
+    campaign: Campaign,
+    execute: Execute | None = None,
+    progress: Callable[[int], None] | None = None,
+    device: str = "cuda",
+    wave: int | None = None,
+) -> Result:
+    """Run ``campaign`` on ``device``; the result is that of a campaign on the host, whatever the size of a wave.
+
+    ``execute`` takes the place of the Triton backend: it gets a call whose valid counts may be tensors on the device.
+    ``progress`` is told the tiles done so far. ``wave``: tiles of one wave; default what the memory allows. ``device``
+    may be ``"cpu"`` where the kernels are interpreted. ``campaign.workers`` means nothing here.
+    """
+    start = time.perf_counter()
+    result = Result(campaign, campaign.backend if execute is None else "execute")
+    waves = _Waves(campaign, execute or _checked_backend(campaign), torch.device(device), wave)
+    try:
+        waves.run(result, progress)
+    except KeyboardInterrupt:
+        result.interrupted = True
+    except torch.OutOfMemoryError as error:
+        raise BackendError(f"no memory for a wave of tiles on {device}: {str(error).splitlines()[0]}") from None
+    except RuntimeError as error:  # a kernel that went wrong shows in whatever comes after it, up to two waves later
+        last = min(result.tiles + 2 * waves.tiles, campaign.tiles) - 1
+        result.crash = Crash(result.tiles, last, f"{type(error).__name__}: {error}")
+    result.seconds = time.perf_counter() - start
+    return result
+
+
+def _checked_backend(campaign: Campaign) -> Execute:
+    """The Triton backend behind the checks on types; that no drawn region is refused needs no check at run time."""
+    backend = backends.load("triton")
+
+    def execute(call: Call) -> None:
+        check_types(call.instruction, {name: tile.type for name, tile in call.tiles.items()}, call.target)
+        problem = backend.unsupported(call)
+        if problem:
+            raise BackendError(f"{call.instruction.name}: backend triton: {problem}")
+        backend.run(call)
+
+    return execute
+
+
+@dataclass
+class _Flight:
+    """A part that was launched. ``found`` on the host: tiles that differ, then the counts named by ``kinds``."""
+
+    part: Part
+    drawn: DeviceDrawn
+    seen: Mapping[str, Held]
+    expected: Mapping[str, Held]
+    differs: torch.Tensor
+    found: torch.Tensor
+    arrived: torch.cuda.Event | None
+    crash: str | None = None
+
+
+class _Waves:
+    """Runs the waves of one campaign; each is launched as one part for each storage plan."""
+
+    def __init__(self, campaign: Campaign, execute: Execute, device: torch.device, wave: int | None) -> None:
+        self.campaign = campaign
+        self.execute = execute
+        self.device = device
+        self.tiles = wave or _wave_tiles(campaign, device)
+        self.buffers = DeviceBuffers(device)
+
+    def run(self, result: Result, progress: Callable[[int], None] | None) -> None:
+        """Add everything to ``result``, wave by wave, up to a crash."""
+        for wave in self._waves():
+            for found in wave:
+                result.add(found)
+            if result.crash:
+                return
+            if progress:
+                progress(result.tiles)
+
+    def _waves(self) -> Iterator[list[Wave]]:
+        """What each wave found, in tile order. A part waits for the last one of its own plan, whose memory it takes."""
+        flying: deque[tuple[_Flight, bool]] = deque()
+        failures: list[tuple[int, Wave]] = []
+        summaries: list[Wave] = []
+
+        def land() -> list[Wave] | None:
+            flight, last = flying.popleft()
+            summary = self._finish(flight, failures)
+            if summary.crash is not None:
+                return [summary]
+            summaries.append(summary)
+            if not last:
+                return None
+            wave = [w for _, w in sorted(failures, key=lambda f: f[0])] + summaries
+            failures.clear()
+            summaries.clear()
+            return wave
+
+        total = self.campaign.tiles
+        for first in range(0, total, self.tiles):
+            whole = list(parts(first, min(self.tiles, total - first), self.campaign.grid))
+            for part in whole:
+                while any(flight.part.plan == part.plan for flight, _ in flying):
+                    if wave := land():
+                        yield wave
+                flying.append((self._launch(part), part is whole[-1]))
+        while flying:
+            if wave := land():
+                yield wave
+
+    def _launch(self, part: Part) -> _Flight:
+        """Enqueue everything for a part, without waiting for any of it."""
+        campaign, options = self.campaign, self.campaign.options
+        drawn = draw_on_device(campaign, part, self.buffers)
+        expected, seen = drawn.poisoned_dsts("expected"), drawn.poisoned_dsts("seen")
+        self._reference(drawn, expected)
+        tiles = {name: held.tiles(drawn.regions[name]) for name, held in {**seen, **drawn.sources}.items()}
+        crash = None
+        try:
+            self.execute(Call(campaign.record, tiles, options.numerics, options.undefined, options.target.name, 1))
+        except (BackendError, MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            crash = f"{type(error).__name__}: {error}"
+        differs = torch.zeros(part.n, dtype=torch.bool, device=self.device)
+        for name, held in seen.items():
+            differs |= (held.words != expected[name].words).any(dim=1)
+        counts = [differs.sum(), *drawn.valid_kinds.values(), *(count for _, count in drawn.operand_kinds)]
+        found, arrived = _to_host(torch.stack(counts))
+        return _Flight(part, drawn, seen, expected, differs, found, arrived, crash)
+
+    def _reference(self, drawn: DeviceDrawn, expected: Mapping[str, Held]) -> None:
+        """The formula into ``expected``, in pieces."""
+        campaign = self.campaign
+        rows, cols = campaign.grid
+        arrays = drawn.logical({**expected, **drawn.sources})
+        element = ELEMENT_TYPES[campaign.dtypes[0]]
+        step = max(1, REFERENCE_ELEMENTS // (rows * cols))
+        for start in range(0, next(iter(arrays.values())).shape[0], step):
+            piece = slice(start, start + step)
+            evaluate(
+                TORCH,
+                campaign.record,
+                campaign.options.numerics,
+                element,
+                {name: x[piece] for name, x in arrays.items()},
+                {name: _of_tiles(region, piece) for name, region in drawn.regions.items()},
+            )
+
+    def _finish(self, flight: _Flight, failures: list[tuple[int, Wave]]) -> Wave:
+        """Wait for a part. Blocks with tiles that differ go to ``failures``; the rest is returned."""
+        part, drawn = flight.part, flight.drawn
+        if flight.arrived is not None:
+            flight.arrived.synchronize()
+        if flight.crash is not None:
+            first, last = part.numbers(np.array([0, part.n - 1])).tolist()
+            return Wave(part.n, crash=Crash(first, last, flight.crash))
+        differing, *counts = flight.found.tolist()
+        kinds = len(drawn.valid_kinds)
+        operand_kinds: Counter[str] = Counter()
+        for (name, _), count in zip(drawn.operand_kinds, counts[kinds:], strict=True):
+            operand_kinds.update({name: count} if count else {})
+        described = self._describe(flight) if differing else []
+        failures += described
+        return Wave(
+            tiles=part.n - sum(wave.tiles for _, wave in described),
+            valid_kinds=dict(zip(drawn.valid_kinds, counts[:kinds], strict=True)),
+            operand_kinds=operand_kinds,
+        )
+
+    def _describe(self, flight: _Flight) -> list[tuple[int, Wave]]:
+        """For each block of tiles with a difference: its first such tile, and what the host says of those tiles."""
+        local = flight.differs.nonzero()[:, 0].cpu().numpy()
+        blocks = flight.part.numbers(local) // flight.part.run
+        result = []
+        for block in np.unique(blocks).tolist():
+            chosen = local[blocks == block]
+            numbers = flight.part.numbers(chosen)
+            result.append((int(numbers[0]), _described(self.campaign, flight, chosen, numbers)))
+        return result
+
+
+def _described(campaign: Campaign, flight: _Flight, chosen: NumPyArray, numbers: NumPyArray) -> Wave:
+    """What :mod:`pto_gpu.campaign.compare` says of the tiles at ``chosen``, which all differ."""
+    record = campaign.record
+    index = torch.from_numpy(chosen).to(flight.differs.device)
+    regions = {name: _on_host(_of_tiles(region, index)) for name, region in flight.drawn.regions.items()}
+
+    def fetched(group: Mapping[str, Held]) -> dict[str, TileBuf]:
+        return {name: _fetched(held, index, regions[name]) for name, held in group.items()}
+
+    sources, seen, expected = (fetched(g) for g in (flight.drawn.sources, flight.seen, flight.expected))
+    found = compare(record, sources, seen, expected)
+    failure = SavedTile.of(
+        record,
+        campaign.options,
+        {**seen, **sources},
+        expected,
+        int(found.tiles[0]),
+        before=POISON_BYTE,
+        origin=f"seed{campaign.seed}",
+        first_tile=int(numbers[0]),
+    )
+    return Wave(
+        tiles=len(chosen),
+        mismatched_elements=found.elements,
+        mismatched_tiles=len(found.tiles),
+        mismatches=tuple(replace(m, tile=int(numbers[m.tile])) for m in found.mismatches),
+        categories=found.categories,
+        first_failure=failure,
+    )
+
+
+def _fetched(held: Held, index: torch.Tensor, region: Region) -> TileBuf:
+    """Some tiles in host memory."""
+    ty = held.type
+    flat = held.words[index].cpu().numpy().view(ty.element.bits_dtype).view(ty.element.numpy)
+    across = ty.blayout == "col_major"
+    data = flat.reshape(-1, ty.cols, ty.rows).swapaxes(1, 2) if across else flat.reshape(-1, ty.rows, ty.cols)
+    return TileBuf.from_array(data, ty, *region)
+
+
+def _of_tiles(region: Region, which: Any) -> Region:
+    """The regions of some tiles of a batch."""
+    rows, cols = (n if isinstance(n, int) else n[which] for n in region)
+    return Region(rows, cols)
+
+
+def _on_host(region: Region) -> Region:
+    rows, cols = (n if isinstance(n, int) else n.cpu().numpy() for n in region)
+    return Region(rows, cols)
+
+
+def _to_host(counts: torch.Tensor) -> tuple[torch.Tensor, torch.cuda.Event | None]:
+    """A copy in host memory, and what to wait for before it is read."""
+    if counts.device.type == "cpu":
+        return counts, None
+    host = torch.empty(counts.shape, dtype=counts.dtype, pin_memory=True)
+    host.copy_(counts, non_blocking=True)
+    event: torch.cuda.Event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record()
+    return host, event
+
+
+def _wave_tiles(campaign: Campaign, device: torch.device) -> int:
+    """Tiles of a wave: whole blocks of every plan, and buffers that take a quarter of the free memory at most."""
+    rows, cols = campaign.grid
+    step = block_tiles(campaign.grid) * len(PLANS)
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 1 << 30
+    held = 0  # by one tile of each plan; a dst is held as seen and as expected
+    for plan in PLANS:
+        for slot in slots(campaign.record, campaign.dtypes, campaign.grid, plan):
+            held += slot.storage.nbytes * (2 if slot.operand.role is Role.DST else 1)
+    held += len(PLANS) * _REGION_BYTES
+    room = max(0, free // 4 - _TEMPORARY_BYTES * REFERENCE_ELEMENTS)
+    affordable = min(WAVE_ELEMENTS // (rows * cols), room // held * len(PLANS))
+    return max(1, affordable // step) * step

@@ -1,0 +1,269 @@
+"""A campaign on a device finds what the same campaign finds on the host; interpreted where there is no GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import GPU
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import pto_gpu as pto
+from pto_gpu import backends
+from pto_gpu.backends.numpy import evaluate
+from pto_gpu.campaign import device, run, storage
+from pto_gpu.campaign.device import run_on_device
+from pto_gpu.campaign.device_draw import TORCH, DeviceBuffers, draw_on_device, parts
+from pto_gpu.campaign.results import Crash, Result
+from pto_gpu.campaign.run import run_campaign
+from pto_gpu.campaign.saved import SavedTile
+from pto_gpu.campaign.settings import Campaign
+from pto_gpu.campaign.storage import block_tiles
+from pto_gpu.campaign.valid import regions_of
+from pto_gpu.isa import instructions
+from pto_gpu.types import ELEMENT_TYPES
+
+DEVICE = "cuda:0" if GPU else "cpu"
+SHAPE = (16, 32)
+STEP = 64  # tiles of this shape in a block
+CASES = [(op, types) for op, r in instructions().items() for types in r.element_types["a5"]]
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few tiles cover several blocks of both storage plans, on the host too."""
+    monkeypatch.setattr(storage, "BLOCK_ELEMENTS", STEP * SHAPE[0] * SHAPE[1])
+    assert block_tiles(SHAPE) == STEP
+
+
+def on_device(campaign: Campaign, execute: Any = None, **options: Any) -> Result:
+    return run_on_device(campaign, execute, device=DEVICE, **options)
+
+
+def assert_same_result(seen: Result, expected: Result) -> None:
+    """Everything that was found, but for the time it took."""
+    for field in dataclasses.fields(Result):
+        a, b = getattr(seen, field.name), getattr(expected, field.name)
+        if field.name == "first_failure" and b is not None:
+            assert_same_tile(a, b)
+        elif field.name != "seconds":
+            assert a == b, field.name
+
+
+def assert_same_tile(seen: SavedTile, expected: SavedTile) -> None:
+    for field in dataclasses.fields(SavedTile):
+        a, b = getattr(seen, field.name), getattr(expected, field.name)
+        if field.name in ("arrays", "seen", "expected"):
+            assert list(a) == list(b)
+            for name in a:
+                assert (a[name].dtype, a[name].tolist()) == (b[name].dtype, b[name].tolist()), name
+        else:
+            assert a == b, field.name
+
+
+def reference(call):
+    backends.load("numpy").run(call)
+
+
+def wrong_bits(call):
+    """One element in eight, chosen by its bits, is another one, wherever in dst it stands."""
+    for operand in call.instruction.dsts:
+        data = call.tiles[operand.name].data
+        if isinstance(data, torch.Tensor):
+            bits = data.view(getattr(torch, f"int{8 * data.element_size()}"))
+            bits ^= ((bits & 7) == 7).to(bits.dtype)
+        else:
+            bits = data.view(f"u{data.itemsize}")
+            bits ^= ((bits & 7) == 7).astype(bits.dtype)
+
+
+def wrong_on_host(call):
+    reference(call)
+    wrong_bits(call)
+
+
+def wrong_on_device(call):
+    backends.load("triton").run(call)
+    wrong_bits(call)
+
+
+@pytest.mark.parametrize(("op", "dtypes"), CASES, ids=lambda v: v if isinstance(v, str) else "-".join(v))
+def test_every_instruction_and_element_type_is_equal(op: str, dtypes: tuple[str, ...]) -> None:
+    campaign = Campaign(op, dtypes, shape=SHAPE, tiles=3 * STEP + 20, backend="triton", seed=5)
+    result = on_device(campaign)
+    assert result.equal
+    expected = run_campaign(campaign, reference)
+    expected.backend = "triton"
+    assert_same_result(result, expected)
+
+
+@pytest.mark.parametrize(
+    ("op", "dtypes"),
+    [("TPARTMIN", ("i8",)), ("TPARTARGMIN", ("f16", "u16")), ("TROWMIN", ("f32",)), ("TPRELU", ("f16",))],
+)
+def test_a_mutant_gives_the_same_mismatches(op: str, dtypes: tuple[str, ...]) -> None:
+    campaign = Campaign(op, dtypes, shape=SHAPE, tiles=64 * 3 + 20, backend="triton", seed=9)
+    expected = run_campaign(campaign, wrong_on_host)
+    assert expected.mismatched_tiles > 40
+    for wave in (128, 256):
+        assert_same_result(on_device(campaign, wrong_on_device, wave=wave), expected)
+
+
+@pytest.mark.parametrize("rules", ["formal", "simulator"])
+@pytest.mark.parametrize("op", ["TPARTMIN", "TROWMIN"])
+def test_a_wrong_nan_rule_gives_the_same_mismatches(op: str, rules: str) -> None:
+    def by(run_call):
+        return lambda call: run_call(call._replace(rules=pto.NUMERICS[rules]))
+
+    campaign = Campaign(op, ("f32",), shape=SHAPE, tiles=150, backend="triton", undefined="zero")
+    expected = run_campaign(campaign, by(reference))
+    result = on_device(campaign, by(backends.load("triton").run))
+    assert result.mismatched_tiles > 10
+    assert_same_result(result, expected)
+
+
+def test_one_wrong_tile_of_many_comes_back_and_can_be_run_again() -> None:
+    def one_wrong(call):
+        backends.load("triton").run(call)
+        if call.tiles["dst"].type.cols > SHAPE[1]:  # the padded plan: tiles 64 to 127, 192 to 255
+            call.tiles["dst"].data[70, 1, 2] = 77
+
+    campaign = Campaign("TPARTMIN", ("i32",), shape=SHAPE, tiles=256, backend="triton")
+    result = on_device(campaign, one_wrong, wave=256)
+    assert result.crash is None
+    (mismatch,) = result.mismatches
+    assert (mismatch.tile, mismatch.row, mismatch.col, mismatch.seen) == (192 + 6, 1, 2, 77)
+    assert result.tiles == 256
+    assert not result.equal
+    failure = result.first_failure
+    assert failure is not None
+    assert failure.tile == 198
+    expected = failure.run_reference()["dst"].data[0]
+    assert expected.view(np.uint32).tolist() == failure.expected["dst"].tolist()
+
+
+def test_a_backend_that_raises_is_a_failure() -> None:
+    calls = []
+
+    def raising(call):
+        calls.append(call.batch)
+        if len(calls) > 2:
+            raise ZeroDivisionError("no luck")
+        backends.load("triton").run(call)
+
+    campaign = Campaign("TPRELU", ("f32",), shape=SHAPE, tiles=500, backend="triton")
+    result = on_device(campaign, raising, wave=128)
+    assert result.crash == Crash(128, 191, "ZeroDivisionError: no luck")
+    assert result.tiles == 128
+
+
+def test_no_memory_is_one_clear_error() -> None:
+    def broken(call):
+        raise torch.OutOfMemoryError("out of memory\nby far")
+
+    campaign = Campaign("TPRELU", ("f32",), shape=SHAPE, tiles=300, backend="triton")
+    with pytest.raises(pto.BackendError, match=r"^no memory for a wave of tiles on .*: out of memory$"):
+        on_device(campaign, broken)
+
+
+def test_an_error_that_the_device_reports_later_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    landed, real = [], device._to_host
+
+    def failing(counts):
+        landed.append(counts)
+        if len(landed) == 4:
+            raise RuntimeError("an illegal memory access was encountered")
+        return real(counts)
+
+    monkeypatch.setattr(device, "_to_host", failing)
+    campaign = Campaign("TPRELU", ("f32",), shape=SHAPE, tiles=1000, backend="triton")
+    result = on_device(campaign, wave=128)
+    assert result.crash == Crash(128, 383, "RuntimeError: an illegal memory access was encountered")
+    assert not result.equal
+
+
+def test_ctrl_c_keeps_what_was_done() -> None:
+    def progress(done):
+        if done >= 256:
+            raise KeyboardInterrupt
+
+    campaign = Campaign("TPARTMIN", ("i16",), shape=SHAPE, tiles=1000, backend="triton")
+    result = on_device(campaign, progress=progress, wave=128)
+    assert result.interrupted
+    assert result.tiles == 256
+    assert not result.equal
+
+
+def test_memory_does_not_grow_with_the_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wave is bounded whatever the number of tiles, and smaller where there is less memory."""
+    campaign = Campaign("TPARTARGMIN", ("f32", "i32"), shape=SHAPE, tiles=10**9, backend="triton")
+    sizes = []
+    for gigabytes in (140, 12, 0.001):
+        free = int(gigabytes * 2**30)
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, free=free: (free, free))
+        sizes.append(device._wave_tiles(campaign, torch.device("cuda:0")))
+    large, small, least = sizes
+    assert large * SHAPE[0] * SHAPE[1] == device.WAVE_ELEMENTS
+    assert least == 2 * STEP < small < large
+    assert small % (2 * STEP) == 0
+
+
+def test_run_campaign_goes_to_the_device_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    went = []
+
+    def recorded(campaign, progress=None):
+        went.append(campaign)
+        return Result(campaign, "triton")
+
+    monkeypatch.setattr(run, "_has_gpu", lambda: True)
+    monkeypatch.setattr(device, "run_on_device", recorded)
+    campaign = Campaign("TPARTMIN", ("f32",), tiles=10, backend="triton")
+    run_campaign(campaign)
+    assert went == [campaign]
+    assert run_campaign(dataclasses.replace(campaign, backend="cpu")).equal
+    assert len(went) == 1
+
+
+@pytest.mark.gpu
+def test_the_default_shape_on_a_gpu() -> None:
+    for op, dtypes in CASES:
+        campaign = Campaign(op, dtypes, tiles=10_000, backend="triton")
+        expected = run_campaign(campaign, reference)
+        expected.backend = "triton"
+        assert_same_result(run_campaign(campaign), expected)
+
+
+class Waits(TorchDispatchMode):
+    """Notes every operation that on a GPU would wait for it: values brought to the host, or from there."""
+
+    NAMES = ("_local_scalar_dense", "lift_fresh", "nonzero", "masked_select", "bincount", "equal", "unique")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.overloadpacket.__name__ in self.NAMES:
+            self.seen.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("op", "dtypes"), CASES, ids=lambda v: v if isinstance(v, str) else "-".join(v))
+def test_regions_and_reference_never_wait_for_the_device(op: str, dtypes: tuple[str, ...]) -> None:
+    campaign = Campaign(op, dtypes, shape=SHAPE, tiles=8, undefined="zero")
+    (part,) = parts(0, 8, SHAPE)
+    drawn = draw_on_device(campaign, part, DeviceBuffers(torch.device(DEVICE)))
+    words = torch.randint(0, 2**32, (8, 3, 4), device=DEVICE)
+    for rules in ("isa", "formal", "simulator", "a5"):
+        expected = drawn.poisoned_dsts("expected")
+        arrays = drawn.logical({**expected, **drawn.sources})
+        with Waits() as waits:
+            regions_of(TORCH, words, campaign.record, SHAPE, 4, "zero")
+            evaluate(TORCH, campaign.record, pto.NUMERICS[rules], ELEMENT_TYPES[dtypes[0]], arrays, drawn.regions)
+        assert not waits.seen
+    with Waits() as waits:
+        torch.tensor([1]).item()
+    assert waits.seen == ["aten.lift_fresh.default", "aten._local_scalar_dense.default"]
