@@ -6,6 +6,7 @@ formula (on torch tensors), and described by the same code from the bytes that c
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
@@ -58,9 +59,11 @@ def run_on_device(
     """
     start = time.perf_counter()
     result = Result(campaign, campaign.backend if execute is None else "execute")
-    waves = _Waves(campaign, execute or _checked_backend(campaign), torch.device(device), wave)
+    where = torch.device(device)
+    waves = _Waves(campaign, execute or _checked_backend(campaign), where, wave)
     try:
-        waves.run(result, progress)
+        with contextlib.nullcontext() if where.type == "cpu" else torch.cuda.device(where):
+            waves.run(result, progress)
     except KeyboardInterrupt:
         result.interrupted = True
     except torch.OutOfMemoryError as error:
@@ -88,7 +91,7 @@ def _checked_backend(campaign: Campaign) -> Execute:
 
 @dataclass
 class _Flight:
-    """A part that was launched. ``found`` on the host: tiles that differ, then the counts named by ``kinds``."""
+    """A part that was launched. ``found`` on the host: tiles that differ, then the counts that ``drawn`` names."""
 
     part: Part
     drawn: DeviceDrawn
