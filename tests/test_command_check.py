@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 from command_line import DUMPS, Inside
 
 
@@ -104,3 +105,153 @@ def test_check_of_no_tiles_is_no_success(inside: Inside, tmp_path: Path) -> None
         arrays = {name: array[:0] for name, array in archive.items()}
     np.savez(tmp_path / "tpartmin_none.npz", **arrays)
     assert inside("check", "tpartmin_none.npz") == (2, "", "error: tpartmin_none.npz: no tiles to compare\n")
+
+
+def raw_files(dtype: str = "<f2") -> tuple[list[str], np.ndarray]:
+    """Files as test generators name them, and what is in golden.bin."""
+    rng = np.random.default_rng(3)
+    a, b = (rng.integers(-50, 50, (2, 4, 16)).astype(dtype) for _ in range(2))
+    least = np.minimum(a, b)
+    for name, x in (("input1", a), ("input2", b), ("golden", least)):
+        Path(f"{name}.bin").write_bytes(x.tobytes())
+    files = (("src0", "input1"), ("src1", "input2"), ("dst", "golden"))
+    return [text for name, file in files for text in ("--operand", f"{name}={file}.bin")], least
+
+
+def test_check_of_raw_files(inside: Inside) -> None:
+    operands, least = raw_files()
+    options = [*operands, "--dtype", "half", "--shape", "4x16"]
+    assert inside("check", "tpartmin", *options) == (0, "golden.bin: TPARTMIN f16: equal, 2 tiles\n", "")
+    least[1, 2, 3] += 1
+    Path("golden.bin").write_bytes(least.tobytes())
+    status, out, _ = inside("check", "tpartmin", *options)
+    assert (status, "tile 1 dst(2, 3) [value]" in out) == (1, True)
+    status, again, _ = inside("replay", "failures/tpartmin_f16_golden_tile1.npz")
+    assert (status, "golden tile 1, the result stored from the dump: MISMATCH, 1 element differs" in again) == (1, True)
+    half = [*operands, "--dtype", "f16", "--layout", "valid"]
+    status, out, _ = inside("check", "tpartmin", *half, "--valid", "2x16", "--json", "--save", "again")
+    (data,) = json.loads(out)["files"]
+    assert (status, data["tiles"], data["mismatches"][0]["tile"]) == (1, 4, 3)
+    status, _, err = inside("check", "tpartmin", *half, "--valid", "3x16")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "golden.bin: dst has 256 bytes: expected a multiple of 96, one tile of f16 valid region of 3x16" in err
+
+
+def test_a_tolerance_says_what_it_let_pass(inside: Inside) -> None:
+    operands, least = raw_files()
+    options = [*operands, "--dtype", "f16", "--shape", "4x16"]
+    bits = least.view("u2")
+    bits[0, 1, 1] += 2
+    bits[1, 3, 7] -= 1
+    Path("golden.bin").write_bytes(bits.tobytes())
+    assert inside("check", "tpartmin", *options, "--ulp", 1)[0] == 1
+    status, out, _ = inside("replay", "failures/tpartmin_f16_golden_tile0.npz")
+    assert (status, "MISMATCH, 1 element differs" in out) == (1, True)
+    status, out, _ = inside("check", "tpartmin", *options, "--ulp", 2)
+    verdict = "golden.bin: TPARTMIN f16: equal (within 2 ULP: 2 elements not bit for bit, at most 2 ULP off), 2 tiles\n"
+    assert (status, out) == (0, verdict)
+    status, out, _ = inside("check", "tpartmin", *options, "--ulp", 2, "--json")
+    (data,) = json.loads(out)["files"]
+    assert (data["tolerance"], data["tolerated_elements"]) == ({"ulp": 2, "nan": "bits"}, 2)
+    assert data["farthest_ulp"] == 2
+    bits[1, 0, 0] += 37
+    Path("golden.bin").write_bytes(bits.tobytes())
+    status, out, _ = inside("check", "tpartmin", *options, "--ulp", 2)
+    assert (status, "not bit for bit, at most 37 ULP off), 2 tiles, 1 element of 1 tile differs" in out) == (1, True)
+    bits[1, 0, 0] -= 37
+    bits[0, 1, 1] = 0x7E01
+    Path("golden.bin").write_bytes(bits.tobytes())
+    assert inside("check", "tpartmin", *options, "--ulp", 1024)[0] == 1  # a NaN is not near a number
+    Path("input1.bin").write_bytes(np.full(128, 0x7E03, "<u2").tobytes())
+    Path("golden.bin").write_bytes(np.full(128, 0xFC01, "<u2").tobytes())
+    assert inside("check", "tpartmin", *options, "--ulp", 1024)[0] == 1
+    status, out, _ = inside("check", "tpartmin", *options, "--nan", "any")
+    assert (status, "equal (any NaN: 128 elements not bit for bit)" in out) == (0, True)
+
+
+def test_the_saved_tolerance_is_that_of_the_check(inside: Inside) -> None:
+    operands, least = raw_files()
+    bits = least.view("u2")
+    bits[0, 0, 0] += 1
+    bits[0, 0, 1] += 9
+    Path("golden.bin").write_bytes(bits.tobytes())
+    inside("check", "tpartmin", *operands, "--dtype", "f16", "--shape", "4x16", "--ulp", 1)
+    status, out, _ = inside("replay", "failures/tpartmin_f16_golden_tile0.npz")
+    assert (status, "MISMATCH, 1 element differs" in out, "dst(0, 1)" in out) == (1, True, True)
+
+
+def test_check_of_a_manifest(inside: Inside) -> None:
+    raw_files()
+    files = 'src0 = "input1.bin", src1 = "input2.bin"'
+    text = f'[defaults]\ninstruction = "TPARTMIN"\ndtype = "f16"\nshape = "4x16"\noperands = {{ {files} }}\n'
+    text += (
+        '[[case]]\noperands = { dst = "golden.bin" }\n[[case]]\nname = "absent"\noperands = { dst = "output.bin" }\n'
+    )
+    text += '[[case]]\nname = "swapped"\noperands = { dst = "input1.bin" }\n'
+    Path("cases.toml").write_text(text)
+    status, out, err = inside("check", "cases.toml", DUMPS / "tpartmin_f32.npz", "--numerics", "simulator")
+    assert status == 2
+    assert out.startswith(
+        "cases.toml: case1: TPARTMIN f16: equal, 2 tiles\ncases.toml: swapped: TPARTMIN f16: MISMATCH"
+    )
+    assert out.endswith("tpartmin_f32.npz: TPARTMIN f32: equal, 8 tiles\n")
+    assert "failures/tpartmin_f16_swapped_tile0.npz" in out
+    assert err == "error: output.bin: no such file\n"
+    Path("cases.toml").write_text(text.replace("shape", "shap"))
+    status, out, err = inside("check", "cases.toml", "--json")
+    assert (status, json.loads(out)["files"][0]["file"]) == (2, "cases.toml")
+    assert "cases.toml: defaults: unknown key 'shap'" in err
+    Path("cases.toml").write_text(text.split("[[case]]\nname")[0] + 'numerics = "formal"\n')
+    data = json.loads(inside("check", "cases.toml", "--json")[1])
+    assert (data["numerics"], data["status"]) == ("formal", 0)
+
+
+OPERANDS = ("--operand", "dst=d.bin", "--operand", "src0=a.bin", "--operand", "src1=b.bin")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("tpartmin", *OPERANDS), "is not known: name it, as in --dtype f16"),
+        (("tpartmin", *OPERANDS, "--dtype", "f16"), "the shape of dst is not known"),
+        (("tpartmin", *OPERANDS, "--dtype", "f64"), "element type 'f64' is not known"),
+        (("tpartmin", *OPERANDS, "--dtype", "f16/i16"), "TPARTMIN: element type f16/i16 is not supported on a5"),
+        (("tpartmin", *OPERANDS, "--dtype", "u8", "--target", "a2a3"), "u8 is not supported on a2a3"),
+        (("tpartmin", *OPERANDS[:4]), "missing src1"),
+        (("tpartmin", *OPERANDS, "--operand", "src0=c.bin"), "--operand src0 is given twice"),
+        (("tpartmin", *OPERANDS, "--operand", "src0"), "--operand 'src0' is no operand: allowed NAME=FILE"),
+        (("tpartmin", *OPERANDS, "--operand", "=c.bin"), "--operand '=c.bin' is no operand"),
+        (("tpartmin", *OPERANDS, "--operand", "src2=c.bin"), "no operand 'src2'"),
+        (("tpartmin", *OPERANDS, "other.npz"), "and no other file: seen other.npz"),
+        ((*OPERANDS, "tpartmin.npz"), "--operand needs the name of the instruction"),
+        (("tpartmin", *OPERANDS, "--shape", "16"), "--shape '16' is no shape"),
+        (("tpartmin", *OPERANDS, "--shape", "src3=1x16"), "shape: TPARTMIN has no operand 'src3'"),
+        (("tpartmin", *OPERANDS, "--shape", "1x16", "--shape", "2x16"), "given twice for every operand"),
+        (("tpartmin", *OPERANDS, "--valid", "src0=1"), "--valid '1' is no shape"),
+        (("tpartmin", *OPERANDS, "--valid", "src0=1x1", "--valid", "src0=1x2"), "given twice for src0"),
+        (("tpartmin", *OPERANDS, "--layout", "dense"), "layout 'dense' is not known: allowed capacity, valid"),
+        (("tpartmin", *OPERANDS, "--layout", ""), "layout '' is not known"),
+        (("tpartmin", "x.npz", "--shape", "1x16"), "--shape is for raw operands: name each with --operand"),
+        (("tpartmin", "x.npz", "--layout", "valid"), "--layout is for raw operands"),
+        (("tpartmin", "x.npz", "--ulp", "-1"), "ulp=-1 is out of range: allowed 0 or more"),
+        (("tpartmin", "x.npz", "--ulp", "nan"), "--ulp"),
+        (("tpartmin", "x.npz", "--ulp", "1.5"), "--ulp"),
+        (("tpartmin", "x.npz", "--ulp", "inf"), "--ulp"),
+        (("tpartmin", "x.npz", "--nan", "quiet"), "nan='quiet' is not known: allowed bits, any"),
+        (("tpartmin", "x.toml"), "x.toml: a manifest names instructions and element types itself: leave out TPARTMIN"),
+        (("x.toml", "--dtype", "f16"), "leave out --dtype"),
+        (("x.toml",), "x.toml: no such file"),
+        (("tpartmin", "a.bin"), "a.bin: one raw operand: name each of the instruction's, as in --operand src0=a.bin"),
+        ((DUMPS / "tpartmin_i16.npz", "--ulp", "1"), "tpartmin_i16.npz: --ulp and --nan are for float element types"),
+        ((DUMPS / "tpartmin_f16.npz", "--ulp", "1025"), "ulp=1025 is out of range for f16: allowed 0 to 1024"),
+    ],
+)
+def test_what_check_refuses(inside: Inside, arguments: tuple[str, ...], message: str) -> None:
+    for name in "abd":
+        Path(f"{name}.bin").write_bytes(bytes(64))
+    status, out, err = inside("check", *arguments)
+    assert (status, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert message in err
+    assert not Path("failures").exists()

@@ -1,15 +1,19 @@
 """``pto-gpu validate``, and ``replay`` of what it saved."""
 
 import json
+import os
+import pty
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from command_line import Inside
+from command_line import COMMAND, Inside
 
 from pto_gpu.campaign import run
+from pto_gpu.commands import validate
 from pto_gpu.commands.output import INTERRUPTED
 from pto_gpu.isa import instructions
 
@@ -127,3 +131,48 @@ def test_ctrl_c_prints_the_results_so_far_and_exits_130() -> None:
     assert "\ncovered TPARTMIN: " in done.stdout
     assert "\nnot covered: TPARTMIN f32 16x16, tiles 8192 to 99999999 (interrupted)\n" in done.stdout
     assert "\nnot covered: TROWMIN f32 16x16 (not started)\n" in done.stdout
+
+
+def test_exhaustive_runs_say_what_they_covered_and_what_not(inside: Inside) -> None:
+    status, out, _ = inside("validate", "TPARTMIN", "TROWMIN", "--dtype", "i8", "--exhaustive")
+    assert status == 0
+    assert "TPARTMIN i8 exhaustive: equal, 65536 pairs, " in out
+    assert "TPARTMIN i8 exhaustive: every pair of src0 and src1, 65 536 pairs" in out
+    assert "seed" not in out
+    assert "profile" not in out
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(validate, "_run_all", lambda campaigns: iter(()))
+        status, out, _ = inside("validate", "TPRELU", "--exhaustive")
+    assert "not covered: TPRELU f16 exhaustive (not started)" in out
+    assert "not covered: TPRELU f32: 2**64 combinations" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["TPARTMIN", "--dtype", "f32"], "TPARTMIN f32: 2**64 combinations of values are too many"),
+        (["TPARTMIN", "--dtype", "i8", "--tiles", "5"], "--tiles is not for --exhaustive"),
+        (["TPARTMIN", "--dtype", "i8", "--shape", "16x16"], "--shape is not for --exhaustive"),
+        (["TPARTMIN", "--dtype", "i8", "--seed", "5"], "--seed is not for --exhaustive"),
+    ],
+)
+def test_what_exhaustive_runs_refuse(inside: Inside, arguments: list[str], message: str) -> None:
+    status, out, err = inside("validate", "--exhaustive", *arguments)
+    assert (status, out) == (2, "")
+    assert message in err
+
+
+def test_the_progress_of_an_exhaustive_run_has_rate_and_time_left() -> None:
+    parent, child = pty.openpty()
+    arguments = ["validate", "TPARTMIN", "--dtype", "f16", "--exhaustive", "--backend", "cpu"]
+    environment = {**os.environ, "COLUMNS": "150"}
+    shown = b""
+    with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=child, env=environment) as process:
+        while not re.search(rb"[1-9][0-9 ]* pairs/s.*[0-9]:[0-9][0-9]:[0-9][0-9]", shown):
+            shown += os.read(parent, 100_000)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=120)
+    os.close(child)
+    os.close(parent)
+    assert process.returncode == INTERRUPTED
+    assert b"NOT every pair of src0 and src1: " in out

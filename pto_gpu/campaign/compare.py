@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from pto_gpu.campaign.storage import bits
+from pto_gpu.campaign.ulp import EXACT, Tolerance
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa.record import Family, Instruction, Kind, Operand
 from pto_gpu.tilebuf import TileBuf
@@ -65,20 +66,26 @@ class Comparison:
 
     ``tiles``: numbers of those that differ, in order. ``mismatches``: the first :data:`SHOWN` elements, by tile.
     ``categories``: how often each category occurs in a sample of up to :data:`SAMPLED` elements from all over.
+    ``tolerated``: elements that differ by no more than was allowed; they count as equal. ``farthest``: the largest
+    distance in ULP of a value that is not the same bits, where a distance was allowed.
     """
 
     elements: int
     tiles: NumPyArray
     mismatches: tuple[Mismatch, ...]
     categories: Counter[str]
+    tolerated: int = 0
+    farthest: int = 0
 
 
 @dataclass(frozen=True)
 class _Side:
-    """One dst where it differs: ``differs`` bool[batch, rows, cols]."""
+    """One dst where it differs: ``differs`` bool[batch, rows, cols]; the counts are as in a comparison."""
 
     operand: Operand
     differs: NumPyArray
+    tolerated: int
+    farthest: int
 
 
 def compare(
@@ -89,20 +96,21 @@ def compare(
     first_tile: int = 0,
     *,
     outside: bool = True,
+    tolerance: Tolerance = EXACT,
 ) -> Comparison:
-    """Compare the dst tiles ``seen`` with ``expected``; ``outside``: also the elements outside the valid region."""
-    sides = []
-    for operand in instruction.dsts:
-        a, b = bits(seen[operand.name].data), bits(expected[operand.name].data)
-        if np.array_equal(a, b):
-            continue
-        differs: NumPyArray = a != b
-        if not outside:
-            differs &= _inside(seen[operand.name])
-        sides.append(_Side(operand, differs))
+    """Compare the dst tiles ``seen`` with ``expected``; ``outside``: also the elements outside the valid region.
+
+    ``tolerance`` is for values inside the valid region.
+    """
+    sides = [
+        side
+        for operand in instruction.dsts
+        if (side := _side(operand, seen[operand.name], expected[operand.name], outside, tolerance)) is not None
+    ]
+    tolerated, farthest = sum(s.tolerated for s in sides), max((s.farthest for s in sides), default=0)
     elements = sum(int(np.count_nonzero(side.differs)) for side in sides)
     if not elements:
-        return Comparison(0, np.empty(0, np.int64), (), Counter())
+        return Comparison(0, np.empty(0, np.int64), (), Counter(), tolerated, farthest)
     tiles = np.unique(np.concatenate([np.nonzero(side.differs.any(axis=(1, 2)))[0] for side in sides]))
 
     def described(places: list[tuple[int, int, int, int]]) -> list[Mismatch]:
@@ -115,7 +123,23 @@ def compare(
     sample = [place for tile in chosen.tolist() for place in _places(sides, tile, _PER_TILE, spread=True)]
     shown = [place for tile in tiles[:SHOWN].tolist() for place in _places(sides, tile, SHOWN, spread=False)][:SHOWN]
     categories = Counter(m.category for m in described(sample))
-    return Comparison(elements, tiles + first_tile, tuple(described(shown)), categories)
+    return Comparison(elements, tiles + first_tile, tuple(described(shown)), categories, tolerated, farthest)
+
+
+def _side(operand: Operand, seen: TileBuf, expected: TileBuf, outside: bool, tolerance: Tolerance) -> _Side | None:
+    """Where one dst differs; None if no bit does."""
+    a, b = bits(seen.data), bits(expected.data)
+    if np.array_equal(a, b):
+        return None
+    differs: NumPyArray = a != b
+    if not outside:
+        differs &= _inside(seen)
+    if operand.kind is not Kind.VALUE or tolerance.exact:
+        return _Side(operand, differs, 0, 0)
+    near, element = differs & _inside(seen), seen.type.element
+    farthest = tolerance.farthest(a[near], b[near], element)
+    near[near] = tolerance.accepts(a[near], b[near], element)
+    return _Side(operand, differs & ~near, int(np.count_nonzero(near)), farthest)
 
 
 def _places(sides: list[_Side], tile: int, limit: int, *, spread: bool) -> list[tuple[int, int, int, int]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pto_gpu.campaign.categories import tables
+from pto_gpu.campaign.exhaustive import enumerate_tiles
 from pto_gpu.campaign.generate import draw_elements
 from pto_gpu.campaign.settings import Campaign
 from pto_gpu.campaign.storage import Allocate, Buffers, Slot, bits, logical_view, plan_of, poison, slots
@@ -51,6 +52,9 @@ class Drawn:
 def draw(campaign: Campaign, first: int, n: int, allocate: Allocate | None = None) -> Drawn:
     """Tiles ``first`` to ``first + n - 1``, which must lie in one block; ``allocate``: default new memory."""
     allocate = allocate or Buffers().tiles
+    if campaign.space is not None:
+        enumerated = enumerate_tiles(campaign, campaign.space, first, n, allocate)
+        return Drawn(*enumerated, valid_kinds={}, operand_kinds={}, batch=n)
     record, shape = campaign.record, campaign.grid
     itemsize = ELEMENT_TYPES[campaign.dtypes[0]].itemsize
     regions, valid_kinds = draw_regions(record, shape, itemsize, campaign.seed, first, n, campaign.undefined)

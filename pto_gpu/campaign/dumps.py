@@ -1,9 +1,11 @@
-"""Checking dumps made elsewhere: an ``.npz`` with the operands of a call and the result somebody got.
+"""Checking dumps made elsewhere: the operands of a call and the result somebody got, in an ``.npz`` or in raw files.
 
-Arrays: every source and dst under its operand name, ``[batch, rows, cols]`` or ``[rows, cols]``, and valid regions
-``<operand>_valid`` (``src0_valid`` serves ``src0_val`` and ``src0_idx``), integers ``[batch, 2]`` or ``[2]``: rows,
-columns. A source without one has dst's, except that of a row reduction, whose dst has one column: it needs its own.
-No other arrays but ``tmp``, which is not read: a misspelt region would otherwise be taken for an absent one.
+Arrays of an ``.npz``: every source and dst under its operand name, ``[batch, rows, cols]`` or ``[rows, cols]``, and
+valid regions ``<operand>_valid`` (``src0_valid`` serves ``src0_val`` and ``src0_idx``), integers ``[batch, 2]`` or
+``[2]``: rows, columns. A source without one has dst's, except that of a row reduction, whose dst has one column: it
+needs its own.
+No other arrays but those that are not read, ``tmp`` and the ``golden_<dst>`` that ``pto-gpu validate --dump`` writes: a
+misspelt region would otherwise be taken for an absent one.
 """
 
 from __future__ import annotations
@@ -17,21 +19,27 @@ from pathlib import Path
 import numpy as np
 
 from pto_gpu import intrinsics
-from pto_gpu.campaign.compare import OUTSIDE, Comparison, compare
+from pto_gpu.campaign.compare import Comparison, compare
 from pto_gpu.campaign.npz import read_npz
+from pto_gpu.campaign.raw import RawOperands, read_operands, region_names
 from pto_gpu.campaign.saved import METADATA, SavedTile
+from pto_gpu.campaign.ulp import EXACT, Tolerance
 from pto_gpu.defaults import Options
 from pto_gpu.errors import ConstraintError, FileError, PtoError
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa import instructions
 from pto_gpu.isa.record import Family, Instruction, Kind, Operand, Role
+from pto_gpu.numerics import Numerics
 from pto_gpu.tilebuf import TileBuf
 from pto_gpu.types import ELEMENT_TYPES, ElementType, TileBufType, element_type_of, smallest_row_multiple
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A dump compared with the reference. ``only_outside``: elements differ, all outside the valid region."""
+    """A dump compared with the reference. ``only_outside``: elements differ, all outside the valid region.
+
+    ``numerics``: the rule set of the reference. ``tolerance``: what counted as equal.
+    """
 
     path: Path
     instruction: Instruction
@@ -40,10 +48,12 @@ class Checked:
     comparison: Comparison
     first_failure: SavedTile | None
     only_outside: bool
+    numerics: Numerics
+    tolerance: Tolerance = EXACT
 
     @property
     def equal(self) -> bool:
-        """Whether no bit differs."""
+        """Whether no bit differs, or no element by more than the tolerance."""
         return not self.comparison.elements
 
 
@@ -62,7 +72,12 @@ def instruction_of(path: Path) -> Instruction:
 
 
 def check_dump(
-    path: Path, instruction: Instruction, options: Options, outside: str = "zero", dtype: ElementType | None = None
+    path: Path,
+    instruction: Instruction,
+    options: Options,
+    outside: str = "zero",
+    dtype: ElementType | None = None,
+    tolerance: Tolerance = EXACT,
 ) -> Checked:
     """Compare the results in ``path`` with the reference under ``options``.
 
@@ -75,12 +90,46 @@ def check_dump(
     arrays = read_npz(path)
     if METADATA in arrays:
         raise FileError(f"{path}: a saved failure: use pto-gpu replay")
+    return _checked(path, path.stem, instruction, arrays, options, outside, dtype, tolerance)
+
+
+def check_raw(
+    label: str,
+    name: str,
+    raw: RawOperands,
+    options: Options,
+    outside: str | None = None,
+    tolerance: Tolerance = EXACT,
+) -> Checked:
+    """Compare the results in raw files as :func:`check_dump` does; ``label`` is what the report calls them.
+
+    ``name``: what a saved failure is called after. ``outside``: None is ``"zero"`` where the files have what lies
+    outside the valid regions, else ``"ignore"``.
+    """
+    if outside is None:
+        outside = "zero" if raw.layout == "capacity" else "ignore"
+    elif outside == "zero" and raw.layout == "valid":
+        raise ConstraintError("outside 'zero' is not for the layout valid, whose files hold nothing outside")
+    return _checked(Path(label), name, raw.instruction, read_operands(raw), options, outside, None, tolerance)
+
+
+def _checked(
+    path: Path,
+    origin: str,
+    instruction: Instruction,
+    arrays: Mapping[str, NumPyArray],
+    options: Options,
+    outside: str,
+    dtype: ElementType | None,
+    tolerance: Tolerance,
+) -> Checked:
     try:
         _check_arrays(path, instruction, arrays)
         tiles = _tiles(path, instruction, arrays, dtype)
         batch = tiles[instruction.dsts[0].name].batch
         if not batch:
             raise FileError(f"{path}: no tiles to compare")
+        tolerance.check_for(tiles[instruction.dsts[0].name].type.element)
         seen = {o.name: tiles[o.name] for o in instruction.dsts}
         expected = {name: _zeros_like(t) for name, t in seen.items()}
         intrinsics.execute(instruction, {**tiles, **expected}, options.override(backend="numpy"))
@@ -89,18 +138,27 @@ def check_dump(
     except PtoError as error:
         raise type(error)(f"{path}: {error}") from None
     sources = {o.name: tiles[o.name] for o in instruction.sources}
-    found = compare(instruction, sources, seen, expected, outside=outside == "zero")
+    found = compare(instruction, sources, seen, expected, outside=outside == "zero", tolerance=tolerance)
     failure, only_outside = None, False
     if found.elements:
-        only_outside = set(found.categories) == {OUTSIDE} and not (
-            compare(instruction, sources, seen, expected, outside=False).elements
-        )
+        inside = compare(instruction, sources, seen, expected, outside=False, tolerance=tolerance)
+        only_outside = not inside.elements
         first = int(found.tiles[0])
         failure = SavedTile.of(
-            instruction, options, tiles, expected, first, before=0, origin=path.stem, outside=outside
+            instruction, options, tiles, expected, first, before=0, origin=origin, outside=outside, tolerance=tolerance
         )
     types = {name: t.type for name, t in tiles.items()}
-    return Checked(path, instruction, instruction.signature(types), batch, found, failure, only_outside)
+    return Checked(
+        path,
+        instruction,
+        instruction.signature(types),
+        batch,
+        found,
+        failure,
+        only_outside,
+        options.numerics,
+        tolerance,
+    )
 
 
 def _zeros_like(tiles: TileBuf) -> TileBuf:
@@ -111,14 +169,16 @@ def _check_arrays(path: Path, instruction: Instruction, arrays: Mapping[str, Num
     """Refuse a file with too few or too many arrays, and arrays that cannot hold the same number of tiles."""
     operands = (*instruction.dsts, *instruction.sources)
     known = (*operands, *(o for o in instruction.operands if o.role is Role.TMP))
-    allowed = list(dict.fromkeys([*(o.name for o in known), *(name for o in known for name in _own_regions(o))]))
+    allowed = list(dict.fromkeys([*(o.name for o in known), *(name for o in known for name in region_names(o))]))
+    allowed += [f"golden_{o.name}" for o in instruction.dsts]
     unknown = [repr(name) for name in arrays if name not in allowed]
     if unknown:
         raise FileError(f"{path}: {instruction.name} has no array {', '.join(unknown)}: allowed {', '.join(allowed)}")
     missing = [o.name for o in operands if o.name not in arrays]
     if missing:
         needed = ", ".join(o.name for o in operands)
-        raise FileError(f"{path}: {instruction.name} needs arrays {needed}: missing {', '.join(missing)}")
+        hint = " (dst is what the implementation under test computed)" if operands[0].name in missing else ""
+        raise FileError(f"{path}: {instruction.name} needs arrays {needed}: missing {', '.join(missing)}{hint}")
     first = operands[0].name
     like = arrays[first].shape
     for operand in operands:
@@ -140,12 +200,6 @@ def _check_arrays(path: Path, instruction: Instruction, arrays: Mapping[str, Num
 
 def _count(tiles: int) -> str:
     return "1 tile" if tiles == 1 else f"{tiles} tiles"
-
-
-def _own_regions(operand: Operand) -> list[str]:
-    """The arrays that may hold the valid region of an operand: ``src0_val_valid``, ``src0_valid``."""
-    names = (operand.name, operand.name.removesuffix("_val").removesuffix("_idx"))
-    return list(dict.fromkeys(f"{name}_valid" for name in names))
 
 
 def _tiles(
@@ -202,7 +256,7 @@ def _valid(
 ) -> NumPyArray:
     """Valid rows and columns int[batch, 2]: the operand's own, or dst's where a source may have dst's."""
     from_dst = [instruction.dsts[0]] if instruction.valid_pattern != "rows" else []
-    names = [name for o in (operand, *from_dst) for name in _own_regions(o)]
+    names = [name for o in (operand, *from_dst) for name in region_names(o)]
     name = next((n for n in names if n in arrays), None)
     if name is None:
         either = " or ".join(dict.fromkeys(names))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,11 @@ def element_text(pattern: int, dtype: str) -> str:
 def counted(number: int, what: str) -> str:
     """``1 tile``, ``2 tiles``."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def grouped(number: int) -> str:
+    """``4 294 967 296``."""
+    return f"{number:,}".replace(",", " ")
 
 
 def differ_text(elements: int, tiles: int | None = None) -> str:
@@ -99,7 +104,8 @@ def reproducer_lines(tile: SavedTile, path: Path) -> list[str]:
 
 def result_line(result: Result) -> str:
     """One line for a campaign."""
-    rate = f"{counted(result.tiles, 'tile')}, {result.seconds:.1f} s, {rate_text(result.tiles, result.seconds)}"
+    number, unit = result.campaign.counted(result.tiles)
+    rate = f"{counted(number, unit)}, {result.seconds:.1f} s, {rate_text(number, result.seconds, unit)}"
     if result.crash:
         crash = result.crash
         return f"{result.campaign.label}: FAILED on tiles {crash.first} to {crash.last}: {crash.error}"
@@ -122,6 +128,9 @@ def checked_lines(checked: Checked) -> list[str]:
     found = checked.comparison
     what = f"{checked.instruction.name} {'/'.join(checked.dtypes)}"
     verdict = "equal" if checked.equal else "MISMATCH"
+    if not checked.tolerance.exact:
+        farthest = f", at most {found.farthest} ULP off" if found.farthest else ""
+        verdict += f" ({checked.tolerance.text}: {counted(found.tolerated, 'element')} not bit for bit{farthest})"
     counts = f", {differ_text(found.elements, len(found.tiles))}" if found.elements else ""
     lines = [f"{checked.path}: {what}: {verdict}, {counted(checked.batch, 'tile')}{counts}"]
     if checked.only_outside:
@@ -129,9 +138,19 @@ def checked_lines(checked: Checked) -> list[str]:
     return lines + mismatch_lines(what, found.mismatches, found.elements, found.categories)
 
 
-def rate_text(tiles: int, seconds: float) -> str:
+def rate_text(number: int, seconds: float, unit: str = "tile") -> str:
     """``123 456 tiles/s``."""
-    return f"{round(tiles / seconds) if seconds else 0:,} tiles/s".replace(",", " ")
+    return f"{grouped(round(number / seconds) if seconds else 0)} {unit}s/s"
+
+
+def rate_of(campaign: Campaign) -> Callable[[int, float], str]:
+    """What says how fast ``campaign`` goes, from the tiles that were done and the seconds that they took."""
+
+    def text(tiles: int, seconds: float) -> str:
+        number, unit = campaign.counted(tiles)
+        return rate_text(number, seconds, unit)
+
+    return text
 
 
 def coverage_lines(results: Sequence[Result], seconds: float, not_started: Sequence[Campaign] = ()) -> list[str]:
@@ -140,6 +159,7 @@ def coverage_lines(results: Sequence[Result], seconds: float, not_started: Seque
     lines = _covered_lines(covered, seconds) if covered else []
     for r in results:
         if r.tiles < r.campaign.tiles:
+            lines += _part_lines(r)
             why = "interrupted" if r.interrupted else "the backend failed"
             lines.append(f"not covered: {r.campaign.label}, tiles {r.tiles} to {r.campaign.tiles - 1} ({why})")
     return lines + [f"not covered: {campaign.label} (not started)" for campaign in not_started]
@@ -159,14 +179,35 @@ def _covered_lines(results: Sequence[Result], seconds: float) -> list[str]:
                 f"target {first.campaign.target}",
                 f"numerics {rules.label} (nan={rules.nan}, tie={rules.tie}, zero={rules.zero})",
                 f"backend {first.backend}",
-                f"seed {first.campaign.seed}",
+                *([] if first.campaign.exhaustive else [f"seed {first.campaign.seed}"]),
             ],
         ),
-        *_wrapped(
-            "  value operands (tiles, or rows, drawn by each profile): ", _counts(r.operand_kinds for r in results)
-        ),
+        *(_exhausted_lines(results) if first.campaign.exhaustive else _drawn_lines(results)),
+    ]
+
+
+def _drawn_lines(results: Sequence[Result]) -> list[str]:
+    kinds = _counts(r.operand_kinds for r in results)
+    return [
+        *_wrapped("  value operands (tiles, or rows, drawn by each profile): ", kinds),
         *_wrapped("  valid regions (tiles): ", _counts(r.valid_kinds for r in results)),
     ]
+
+
+def _exhausted_lines(results: Sequence[Result]) -> list[str]:
+    """Says "every" of campaigns only that compared everything."""
+    done = [r.campaign for r in results if r.tiles == r.campaign.tiles]
+    return [f"  {c.label}: {c.space.everything}, {grouped(c.space.total)} {c.space.unit}s" for c in done if c.space]
+
+
+def _part_lines(result: Result) -> list[str]:
+    """How far an exhaustive campaign got that did not compare everything."""
+    space = result.campaign.space
+    if space is None:
+        return []
+    number, _ = result.campaign.counted(result.tiles)
+    what = f"{grouped(number)} of {grouped(space.total)} {space.unit}s"
+    return [f"{result.campaign.label}: NOT {space.everything}: {what} compared"]
 
 
 def _counts(found: Iterable[Mapping[str, int]]) -> list[str]:
@@ -214,8 +255,18 @@ def result_data(result: Result, saved: Path | None) -> dict[str, Any]:
         "valid_regions": dict(result.valid_kinds),
         "operand_profiles": dict(result.operand_kinds),
         "seconds": round(result.seconds, 3),
+        "exhaustive": _space_data(result),
         "tiles_per_second": round(result.tiles / result.seconds) if result.seconds else 0,
     }
+
+
+def _space_data(result: Result) -> dict[str, Any] | None:
+    space = result.campaign.space
+    if space is None:
+        return None
+    number, unit = result.campaign.counted(result.tiles)
+    complete = result.tiles == result.campaign.tiles
+    return {"of": space.everything, "unit": unit, "total": space.total, "compared": number, "complete": complete}
 
 
 def checked_data(checked: Checked) -> dict[str, Any]:
@@ -230,6 +281,10 @@ def checked_data(checked: Checked) -> dict[str, Any]:
         "mismatched_tiles": len(checked.comparison.tiles),
         "mismatch_categories_sampled": dict(checked.comparison.categories),
         "only_outside_valid_region": checked.only_outside,
+        "numerics": checked.numerics.label,
+        "tolerance": asdict(checked.tolerance),
+        "tolerated_elements": checked.comparison.tolerated,
+        "farthest_ulp": checked.comparison.farthest if checked.tolerance.ulp else None,
         "mismatches": [mismatch_data(m) for m in checked.comparison.mismatches],
         "error": None,
     }

@@ -33,9 +33,10 @@ def run_campaign(campaign: Campaign, execute: Execute | None = None, progress: P
     ``execute`` takes the place of the backend under test: it gets a :class:`~pto_gpu.isa.record.Call` that no rule
     refuses and writes its dst tiles, from several threads at once. ``progress`` is told the tiles done so far.
     Ctrl-C ends the run; the result then has ``interrupted`` set and holds the waves that were done. Where the backend
-    is ``triton`` and there is a GPU, all of it runs there (:mod:`pto_gpu.campaign.device`).
+    is ``triton`` and there is a GPU, all of it runs there (:mod:`pto_gpu.campaign.device`); not if it is exhaustive,
+    since only random tiles are made there.
     """
-    if execute is None and campaign.backend == "triton" and _has_gpu():
+    if execute is None and campaign.backend == "triton" and not campaign.exhaustive and _has_gpu():
         from pto_gpu.campaign.device import run_on_device
 
         return run_on_device(campaign, progress=progress)
@@ -116,7 +117,7 @@ def _wave(campaign: Campaign, execute: Execute, first: int, n: int) -> Wave:
             expected,
             int(found.tiles[0]) - first,
             before=POISON_BYTE,
-            origin=f"seed{campaign.seed}",
+            origin=campaign.origin,
             first_tile=first,
         )
     return Wave(
@@ -140,7 +141,8 @@ def replay(saved: SavedTile, backend: str | None = None) -> tuple[Comparison, st
     expected = saved.run_reference()
     if saved.outside is not None and backend is None:
         seen, everywhere = saved.seen_tiles(), saved.outside == "zero"
-        return compare(saved.instruction, seen, seen, expected, saved.tile, outside=everywhere), None
+        allowed: dict[str, Any] = {"outside": everywhere, "tolerance": saved.tolerance}
+        return compare(saved.instruction, seen, seen, expected, saved.tile, **allowed), None
     options = saved.options.override(backend=backend_of(saved.backend if backend is None else backend))
     call = saved.call()
     backend_execute(options)(call)

@@ -19,6 +19,7 @@ import numpy as np
 from pto_gpu import __version__, intrinsics
 from pto_gpu.campaign.npz import first_line, read_npz
 from pto_gpu.campaign.storage import bits, repeated
+from pto_gpu.campaign.ulp import EXACT, Tolerance
 from pto_gpu.defaults import Options, current_options
 from pto_gpu.errors import FileError, PtoError
 from pto_gpu.interop import NumPyArray
@@ -41,6 +42,7 @@ class SavedTile:
 
     ``origin``: ``seed7`` of a campaign, or the name of a dump without ``.npz``; ``tile``: its number in there.
     ``outside``: for a tile of a dump, one of :data:`OUTSIDE`; None for what a backend under test computed.
+    ``tolerance``: what counted as equal, where the tile was compared.
     """
 
     instruction: Instruction
@@ -56,6 +58,7 @@ class SavedTile:
     origin: str
     tile: int
     outside: str | None = None
+    tolerance: Tolerance = EXACT
 
     @classmethod
     def of(
@@ -70,6 +73,7 @@ class SavedTile:
         origin: str,
         first_tile: int = 0,
         outside: str | None = None,
+        tolerance: Tolerance = EXACT,
     ) -> SavedTile:
         """The tile at ``place`` of a batch after the run; every byte of dst was ``before`` until then."""
 
@@ -93,6 +97,7 @@ class SavedTile:
             origin=origin,
             tile=first_tile + place,
             outside=outside,
+            tolerance=tolerance,
         )
 
     @property
@@ -144,6 +149,7 @@ def save(tile: SavedTile, directory: Path) -> Path:
             for name, t in tile.types.items()
         },
         "numerics": asdict(tile.numerics),
+        **({} if tile.tolerance.exact else {"tolerance": asdict(tile.tolerance)}),
         **{key: getattr(tile, key) for key in ("undefined", "target", "backend", "origin", "tile", "outside")},
     }
     arrays: dict[str, Any] = {METADATA: np.frombuffer(json.dumps(metadata).encode(), np.uint8)}
@@ -225,6 +231,7 @@ def _from(metadata: dict[str, Any], arrays: dict[str, NumPyArray]) -> SavedTile:
         origin=origin,
         tile=tile,
         outside=outside,
+        tolerance=Tolerance(**metadata.get("tolerance", {})),
     )
 
 
@@ -262,4 +269,6 @@ def snippet(tile: SavedTile, path: Path) -> str:
         lines.append('    rows, cols = saved[name + "_valid"]')
         lines.append("    seen, expected = seen[:rows, :cols], expected[:rows, :cols]")
     lines.append("    print(name, np.argwhere(seen.view(expected.dtype) != expected).tolist())")
+    if not tile.tolerance.exact:
+        lines.append(f"# {tile.tolerance.text} was accepted: `pto-gpu replay` leaves such differences out")
     return "\n".join(lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from pto_gpu.campaign.space import Space, space_of
 from pto_gpu.campaign.storage import slots
 from pto_gpu.defaults import BACKENDS, Options, current_options
 from pto_gpu.errors import ConstraintError, TypeMismatch
@@ -33,6 +34,8 @@ class Campaign:
     ``seed``: 0 to 2**64 - 1. ``backend``: ``auto`` becomes what it means for tiles in host memory; ``numpy`` is
     refused, since it is the reference.
     ``workers``: threads; default every core this process may use.
+    ``exhaustive``: every combination of operand values once, instead of random tiles; shape and number of tiles follow
+    from the instruction (:mod:`pto_gpu.campaign.space`), and there is no seed.
 
     Raises ConstraintError, TypeMismatch or LayoutError for a choice that cannot be run.
     """
@@ -47,6 +50,7 @@ class Campaign:
     undefined: str = "error"
     backend: str = "auto"
     workers: int | None = None
+    exhaustive: bool = False
 
     def __post_init__(self) -> None:
         record = self.record
@@ -64,6 +68,8 @@ class Campaign:
                 f"{record.name}: element type {'/'.join(dtypes)} is not supported on {self.target}: "
                 f"allowed {', '.join('/'.join(s) for s in allowed)}"
             )
+        if self.exhaustive:
+            self._take_space()
         if self.shape is None:
             cols = smallest_row_multiple(ELEMENT_TYPES[dtypes[0]], DEFAULT_ROWS)
             object.__setattr__(self, "shape", (DEFAULT_ROWS, cols))
@@ -76,6 +82,18 @@ class Campaign:
         if self.workers is not None and count(self.workers, "workers") < 1:
             raise ConstraintError(f"workers={self.workers} must be at least 1")
 
+    def _take_space(self) -> None:
+        space = space_of(self.record, self.dtypes)
+        for field, only, default in (
+            ("shape", space.shape, None),
+            ("tiles", space.tiles, DEFAULT_TILES),
+            ("seed", DEFAULT_SEED, DEFAULT_SEED),
+        ):
+            seen = getattr(self, field)
+            if seen not in (only, default):
+                raise ConstraintError(f"{field}={seen} is not for an exhaustive campaign, which has one of its own")
+            object.__setattr__(self, field, only)
+
     @property
     def record(self) -> Instruction:
         """The record of the instruction."""
@@ -87,6 +105,16 @@ class Campaign:
         return self.shape or (0, 0)
 
     @property
+    def space(self) -> Space | None:
+        """What an exhaustive campaign covers."""
+        return space_of(self.record, self.dtypes) if self.exhaustive else None
+
+    def counted(self, tiles: int) -> tuple[int, str]:
+        """What ``tiles`` tiles count as: themselves, or the combinations that they hold; and the unit."""
+        space = self.space
+        return (tiles, "tile") if space is None else (tiles * space.places, space.unit)
+
+    @property
     def options(self) -> Options:
         """The options that the backend under test is called with."""
         return current_options().override(self.target, self.backend, self.numerics, self.undefined, 1)
@@ -94,4 +122,11 @@ class Campaign:
     @property
     def label(self) -> str:
         """``TPARTMIN f32 16x16``."""
+        if self.exhaustive:
+            return f"{self.record.name} {'/'.join(self.dtypes)} exhaustive"
         return f"{self.record.name} {'/'.join(self.dtypes)} {self.grid[0]}x{self.grid[1]}"
+
+    @property
+    def origin(self) -> str:
+        """What the tiles come from, in the names of saved failures."""
+        return "exhaustive" if self.exhaustive else f"seed{self.seed}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,9 +15,6 @@ from pto_gpu.targets import TARGETS
 
 if TYPE_CHECKING:
     from pto_gpu.isa.record import Instruction
-
-#: More is no tile, and no size that an array can have.
-_SHAPE_DIGITS: Final = 9
 
 
 def either(words: Iterable[str]) -> str:
@@ -37,14 +34,9 @@ Save = Annotated[Path, typer.Option(help="Directory that a failing tile is saved
 
 def shape_of(text: str) -> tuple[int, int]:
     """Rows and columns of ``16x16``."""
-    rows, x, cols = text.lower().partition("x")
-    if not (x and rows.isdecimal() and cols.isdecimal()):
-        raise ConstraintError(f"--shape {text!r} is no shape: allowed ROWSxCOLS, such as 16x16")
-    if max(len(rows), len(cols)) > _SHAPE_DIGITS:
-        raise ConstraintError(
-            f"--shape is out of range: allowed at most {_SHAPE_DIGITS} digits for rows and for columns"
-        )
-    return int(rows), int(cols)
+    from pto_gpu.campaign.raw import rows_by_cols
+
+    return rows_by_cols(text, "--shape")
 
 
 def instruction_named(text: str) -> Instruction:

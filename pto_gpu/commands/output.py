@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -35,18 +36,30 @@ def print_json(data: Any) -> None:
 
 
 @contextmanager
-def progress_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr where that is a terminal, gone when the block ends; else nothing is shown."""
+def progress_bar(
+    label: str, total: int, rate: Callable[[int, float], str] = lambda done, seconds: ""
+) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr where that is a terminal, gone when the block ends; else nothing is shown.
+
+    ``rate`` makes text of what was done in so many seconds.
+    """
     if not sys.stderr.isatty():
         yield lambda done: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    start = time.perf_counter()
     with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
-        task = bar.add_task(label, total=total)
-        yield lambda done: bar.update(task, completed=done)
+        task = bar.add_task(label, total=total, rate="")
+        yield lambda done: bar.update(task, completed=done, rate=rate(done, time.perf_counter() - start))
 
 
 def save_failure(failure: SavedTile | None, directory: Path, show: Callable[[str], None]) -> Path | None:

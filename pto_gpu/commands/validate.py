@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pto_gpu.commands.dump import Dump, DumpFormat, refuse_with_dump, write_dump
+from pto_gpu.commands.exhaustive import Exhaustive, refuse_with_exhaustive, small_enough
 from pto_gpu.commands.options import Json, NumericsName, Save, Target, Undefined, either, instruction_named, shape_of
 from pto_gpu.commands.output import EQUAL, INTERRUPTED, MISMATCH, print_json, progress_bar, save_failure
 from pto_gpu.defaults import BACKENDS
@@ -31,6 +33,9 @@ def validate(
     backend: Annotated[
         str, typer.Option(help=f"Under test: {either(b for b in BACKENDS if b != 'numpy')}; numpy is the reference.")
     ] = "auto",
+    exhaustive: Exhaustive = False,
+    dump: Dump = None,
+    dump_format: DumpFormat = None,
     workers: Annotated[int | None, typer.Option(help="Threads; default every core.")] = None,
     save: Save = Path("failures"),
     json: Json = False,
@@ -48,8 +53,19 @@ def validate(
         "shape": shape_of(shape) if shape is not None else None,
         "tiles": DEFAULT_TILES if tiles is None else tiles,
         "seed": DEFAULT_SEED if seed is None else seed,
+        "exhaustive": exhaustive,
     }
-    campaigns = [Campaign(op, dtypes, **settings) for op, dtypes in _combinations(ops or [], dtype, target)]
+    combinations = _combinations(ops or [], dtype, target)
+    left_out: list[str] = []
+    if exhaustive:
+        refuse_with_exhaustive({"--shape": shape, "--tiles": tiles, "--seed": seed})
+        combinations, left_out = small_enough(combinations, named=dtype is not None)
+    if dump is not None or dump_format is not None:
+        refuse_with_dump({"--exhaustive": exhaustive, "--workers": workers, "--backend": backend != "auto"})
+        return write_dump(
+            [(op, s, {**settings, "tiles": tiles}) for op, s in combinations], dump, dump_format, json=json
+        )
+    campaigns = [Campaign(op, dtypes, **settings) for op, dtypes in combinations]
     out = report.printer(to_stderr=json)
     start = time.perf_counter()
     results, data = [], []
@@ -60,6 +76,8 @@ def validate(
         data.append(report.result_data(result, path))
     seconds = time.perf_counter() - start
     out.print("\n".join(report.coverage_lines(results, seconds, campaigns[len(results) :])))
+    if left_out:
+        out.print("\n".join(f"not covered: {text}" for text in left_out))
     status = EQUAL if all(r.equal for r in results) else MISMATCH
     if any(r.interrupted for r in results):
         status = INTERRUPTED
@@ -70,10 +88,12 @@ def validate(
 
 def _run_all(campaigns: Sequence[Campaign]) -> Iterator[Result]:
     """The results one after the other, up to and including one that Ctrl-C ended."""
+    from pto_gpu.campaign import report
     from pto_gpu.campaign.run import run_campaign
 
     for place, campaign in enumerate(campaigns, 1):
-        with progress_bar(f"{place}/{len(campaigns)} {campaign.label}", campaign.tiles) as advance:
+        label = f"{place}/{len(campaigns)} {campaign.label}"
+        with progress_bar(label, campaign.tiles, report.rate_of(campaign)) as advance:
             result = run_campaign(campaign, progress=advance)
         yield result
         if result.interrupted:

@@ -1,7 +1,8 @@
 """Compiled CPU code: one pass, valid elements only, parallel over tiles.
 
-``lanes`` holds the SIMD rows, ``rows`` tiles and rectangles, one module a family holds the loops over a tile, and
-``ordering`` turns a rule set into the numbers that the loops work with. Nothing is shared with the reference.
+``lanes`` holds the SIMD rows, emitted with ``vectors``; ``rows`` tiles and rectangles, ``scalars`` single elements. One
+module a family holds the loops over a tile, and ``ordering`` turns a rule set into the numbers that they work with.
+Nothing is shared with the reference.
 """
 
 from __future__ import annotations

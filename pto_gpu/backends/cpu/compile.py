@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
-from numba import types
+from numba import njit, types
 from numba.core.compiler_lock import global_compiler_lock
 
 from pto_gpu.jit import cached, source_stamp
@@ -42,6 +42,11 @@ if hasattr(os, "register_at_fork"):
 def kernel(function: Callable[..., None]) -> Any:
     """Make ``function(stamp, tag, begin, end, ...)`` a Numba kernel that is cached on disk where that is possible."""
     return cached(function, **_OPTIONS)
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """Make ``function`` a part of the kernels that call it: a call for each row would cost as much as a short row."""
+    return njit(nogil=True, forceinline=True)(function)
 
 
 @cache

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from numba import njit
-
-from pto_gpu.backends.cpu.compile import kernel
-from pto_gpu.backends.cpu.lanes import load_int64, prelu_element, prelu_row, size_of
+from pto_gpu.backends.cpu.compile import inlined, kernel
+from pto_gpu.backends.cpu.lanes import prelu_element, prelu_row
 from pto_gpu.backends.cpu.rows import offset, place
+from pto_gpu.backends.cpu.scalars import load_int64, size_of
 from pto_gpu.numerics import Numerics
 from pto_gpu.types import ElementType
 
 
-@njit(nogil=True)
+@inlined
 def prelu_rect(tag, size, dst, src, slope, rows, cols, keep_zero, nan):
     """``rows x cols`` elements."""
     packed = dst[3] and src[3] and slope[3]

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from numba import njit
-
 from pto_gpu.backends.cpu import ordering
-from pto_gpu.backends.cpu.compile import kernel
-from pto_gpu.backends.cpu.lanes import choose_element, choose_row, load_bits, size_of, store_bits
-from pto_gpu.backends.cpu.rows import load_ordering, offset, place
+from pto_gpu.backends.cpu.compile import inlined, kernel
+from pto_gpu.backends.cpu.lanes import choose_element, choose_row
+from pto_gpu.backends.cpu.rows import load_ordering, place, take_below
+from pto_gpu.backends.cpu.scalars import load_bits, size_of, store_bits
 
 
-@njit(nogil=True)
-def choose_tile(tag, size, dst, src0, src1, rows, cols, rows0, cols0, rows1, cols1, order):
-    """``rows x cols`` elements of dst, of which each source defines a part; what none defines becomes zero."""
+@inlined
+def choose_rect(tag, size, dst, src0, src1, cover, rows, cols, common, order):
+    """``rows x cols`` elements of ``cover``, one of the sources; both are combined in the first ``common`` columns."""
+    to, a, b, c = dst[0], src0[0], src1[0], cover[0]
     packed = dst[3] and src0[3] and src1[3]
     width = cols * size
-    same = rows0 == rows and rows1 == rows and cols0 == cols and cols1 == cols
-    if packed and same and dst[1] == width and src0[1] == width and src1[1] == width:  # the rows lie end to end
-        choose_row(tag, dst[0], src0[0], src1[0], rows * width, rows * width, rows * width, order)
+    if packed and common == cols and dst[1] == width and src0[1] == width and src1[1] == width:
+        width *= rows  # the rows lie end to end
+        choose_row(tag, to, a, b, c, width, width, order)
         return
-    for i in range(rows):
-        here0, here1 = cols0 if i < rows0 else 0, cols1 if i < rows1 else 0
-        to, a, b = offset(dst, i, 0)[0], offset(src0, i, 0)[0], offset(src1, i, 0)[0]
+    for _ in range(rows):
         if packed:
-            choose_row(tag, to, a, b, width, here0 * size, here1 * size, order)
-            continue
-        for j in range(cols):
-            if j < here0 and j < here1:
-                choose_element(tag, to, a, b, order)
-            else:
-                store_bits(tag, to, load_bits(tag, a) if j < here0 else load_bits(tag, b) if j < here1 else 0)
-            to, a, b = to + dst[2], a + src0[2], b + src1[2]
+            choose_row(tag, to, a, b, c, width, common * size, order)
+        else:
+            for j in range(common):
+                choose_element(tag, to + j * dst[2], a + j * src0[2], b + j * src1[2], order)
+            for j in range(common, cols):
+                store_bits(tag, to + j * dst[2], load_bits(tag, c + j * cover[2]))
+        to, a, b, c = to + dst[1], a + src0[1], b + src1[1], c + cover[1]
 
 
 @kernel
@@ -42,7 +39,11 @@ def choose(stamp, tag, begin, end, dst, src0, src1, params):
         to, rows, cols = place(dst, tile)
         a, rows0, cols0 = place(src0, tile)
         b, rows1, cols1 = place(src1, tile)
-        choose_tile(tag, size, to, a, b, rows, cols, rows0, cols0, rows1, cols1, order)
+        rows0, cols0, rows1, cols1 = min(rows, rows0), min(cols, cols0), min(rows, rows1), min(cols, cols1)
+        wide, wide_cols = (a, cols0) if cols0 > cols1 else (b, cols1)
+        first = min(rows0, rows1)
+        choose_rect(tag, size, to, a, b, wide, first, wide_cols, min(cols0, cols1), order)
+        take_below(tag, size, to, rows, cols, first, wide_cols, a, rows0, cols0, b, rows1, cols1)
 
 
 #: combine -> kernel, and what makes its parameters

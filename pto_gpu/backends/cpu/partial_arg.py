@@ -2,49 +2,46 @@
 
 from __future__ import annotations
 
-from numba import njit
-
 from pto_gpu.backends.cpu import ordering
-from pto_gpu.backends.cpu.compile import kernel
-from pto_gpu.backends.cpu.lanes import choose_pair_element, choose_pair_row, load_bits, size_of, store_bits
-from pto_gpu.backends.cpu.rows import load_ordering, offset, place
+from pto_gpu.backends.cpu.compile import inlined, kernel
+from pto_gpu.backends.cpu.lanes import choose_pair_element, choose_pair_row
+from pto_gpu.backends.cpu.rows import load_ordering, place, take_below
+from pto_gpu.backends.cpu.scalars import load_bits, size_of, store_bits
 
 
-@njit(nogil=True)
-def choose_pair_tile(tag, size, dst, src0, src1, rows, cols, rows0, cols0, rows1, cols1, order):
-    """``rows x cols`` elements of a (value, index) dst, of which each source defines a part; else zero."""
-    (val, idx), (val0, idx0), (val1, idx1) = dst, src0, src1
+@inlined
+def choose_pair_rect(tag, size, dst, src0, src1, cover, rows, cols, common, order):
+    """``rows x cols`` pairs of ``cover``, one of the sources; both are combined in the first ``common`` columns."""
+    (val, idx), (val0, idx0), (val1, idx1), (val2, idx2) = dst, src0, src1, cover
     width = cols * size
-    packed, joined = True, rows0 == rows and rows1 == rows and cols0 == cols and cols1 == cols
+    packed, joined = True, common == cols
     for operand in (val, val0, val1, idx, idx0, idx1):
         packed = packed and operand[3] != 0
         joined = joined and operand[1] == width
     if packed and joined:  # the rows lie end to end
         width *= rows
-        choose_pair_row(tag, val[0], idx[0], val0[0], idx0[0], val1[0], idx1[0], width, width, width, order)
+        to, c = (val[0], idx[0]), (val2[0], idx2[0])
+        choose_pair_row(tag, *to, val0[0], idx0[0], val1[0], idx1[0], *c, width, width, order)
         return
     for i in range(rows):
-        here0, here1 = cols0 if i < rows0 else 0, cols1 if i < rows1 else 0
-        to = offset(val, i, 0)[0], offset(idx, i, 0)[0]
-        a = offset(val0, i, 0)[0], offset(idx0, i, 0)[0]
-        b = offset(val1, i, 0)[0], offset(idx1, i, 0)[0]
+        to = val[0] + i * val[1], idx[0] + i * idx[1]
+        a = val0[0] + i * val0[1], idx0[0] + i * idx0[1]
+        b = val1[0] + i * val1[1], idx1[0] + i * idx1[1]
+        c = val2[0] + i * val2[1], idx2[0] + i * idx2[1]
         if packed:
-            choose_pair_row(tag, *to, *a, *b, width, here0 * size, here1 * size, order)
+            choose_pair_row(tag, *to, *a, *b, *c, width, common * size, order)
             continue
-        for j in range(cols):
-            if j < here0 and j < here1:
-                choose_pair_element(tag, *to, a[0], b[0], a[1], b[1], order)
-            elif j < here0:
-                store_bits(tag, to[0], load_bits(tag, a[0]))
-                store_bits(tag, to[1], load_bits(tag, a[1]))
-            elif j < here1:
-                store_bits(tag, to[0], load_bits(tag, b[0]))
-                store_bits(tag, to[1], load_bits(tag, b[1]))
-            else:
-                store_bits(tag, to[0], 0)
-                store_bits(tag, to[1], 0)
-            to = to[0] + val[2], to[1] + idx[2]
-            a, b = (a[0] + val0[2], a[1] + idx0[2]), (b[0] + val1[2], b[1] + idx1[2])
+        for j in range(common):
+            choose_pair_element(
+                tag,
+                *(to[0] + j * val[2], to[1] + j * idx[2]),
+                *(a[0] + j * val0[2], b[0] + j * val1[2]),
+                *(a[1] + j * idx0[2], b[1] + j * idx1[2]),
+                order,
+            )
+        for j in range(common, cols):
+            store_bits(tag, to[0] + j * val[2], load_bits(tag, c[0] + j * val2[2]))
+            store_bits(tag, to[1] + j * idx[2], load_bits(tag, c[1] + j * idx2[2]))
 
 
 @kernel
@@ -57,9 +54,13 @@ def choose_pair(stamp, tag, begin, end, dst_val, dst_idx, src0_val, src1_val, sr
         val0, rows0, cols0 = place(src0_val, tile)
         val1, rows1, cols1 = place(src1_val, tile)
         idx, idx0, idx1 = place(dst_idx, tile)[0], place(src0_idx, tile)[0], place(src1_idx, tile)[0]
-        choose_pair_tile(
-            tag, size, (val, idx), (val0, idx0), (val1, idx1), rows, cols, rows0, cols0, rows1, cols1, order
-        )
+        rows0, cols0, rows1, cols1 = min(rows, rows0), min(cols, cols0), min(rows, rows1), min(cols, cols1)
+        a, b = (val0, idx0), (val1, idx1)
+        wide, wide_cols = (a, cols0) if cols0 > cols1 else (b, cols1)
+        first = min(rows0, rows1)
+        choose_pair_rect(tag, size, (val, idx), a, b, wide, first, wide_cols, min(cols0, cols1), order)
+        take_below(tag, size, val, rows, cols, first, wide_cols, val0, rows0, cols0, val1, rows1, cols1)
+        take_below(tag, size, idx, rows, cols, first, wide_cols, idx0, rows0, cols0, idx1, rows1, cols1)
 
 
 #: combine -> kernel, and what makes its parameters

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from numba import njit
-
 from pto_gpu.backends.cpu import ordering
-from pto_gpu.backends.cpu.compile import kernel
-from pto_gpu.backends.cpu.lanes import least_key, load_bits, scalar_key, size_of, store_bits
-from pto_gpu.backends.cpu.rows import load_ordering, place
+from pto_gpu.backends.cpu.compile import inlined, kernel
+from pto_gpu.backends.cpu.lanes import least_key
+from pto_gpu.backends.cpu.rows import AHEAD, fetch_ahead, load_ordering, place
+from pto_gpu.backends.cpu.scalars import load_bits, scalar_key, size_of, store_bits
 
 
-@njit(nogil=True)
+@inlined
 def least_of_row(tag, size, address, step, cols, order):
     """The least key of a row. A packed row is a multiple of 32 bytes long, so whole blocks of it can be read."""
     if step == size:
-        return least_key(tag, address, cols, order)
+        return least_key(tag, address, cols * size, order)
     least = scalar_key(tag, address, order)
     for j in range(1, cols):
         least = min(least, scalar_key(tag, address + j * step, order))
     return least
 
 
-@njit(nogil=True)
+@inlined
 def bits_of_key(size, key, order):
     """The element that has ``key``; the canonical one for the key of NaN."""
     if key == order.nan_key:
@@ -29,7 +28,7 @@ def bits_of_key(size, key, order):
     return (key ^ ((key >> (8 * size - 1)) & order.flip)) ^ order.bias
 
 
-@njit(nogil=True)
+@inlined
 def first_zero(tag, address, step, cols, order):
     """Where the first zero of either sign stands in a row that has one."""
     for j in range(cols):
@@ -44,6 +43,7 @@ def fold(stamp, tag, begin, end, dst, src, params):
     order = load_ordering(params)
     size = size_of(tag)
     for tile in range(begin, end):
+        fetch_ahead(size, src, tile + AHEAD, end)
         to, rows, _ = place(dst, tile)
         row, _, cols = place(src, tile)
         address, step = row[0], row[2]

@@ -1,15 +1,22 @@
-"""Where the tiles of a batch lie, and one of them."""
+"""Where a tile lies, and rectangles of elements that are copied or cleared."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
-from pto_gpu.backends.cpu.lanes import load_int32, load_int64
+from pto_gpu.backends.cpu.compile import inlined
+from pto_gpu.backends.cpu.lanes import copy_row
 from pto_gpu.backends.cpu.ordering import Ordering
+from pto_gpu.backends.cpu.scalars import load_bits, load_int32, load_int64, prefetch, store_bits
 from pto_gpu.tilebuf import TileBuf
+
+#: Tiles between the one that is computed and the one whose memory is asked for.
+AHEAD = 2
+#: The largest valid region that is asked for: a few of them have room in the first cache.
+FETCHED_BYTES = 1 << 13
+CACHE_LINE = 64
 
 
 class Descriptor(NamedTuple):
@@ -53,7 +60,7 @@ def _count_address(counts: Any) -> tuple[int, int, Any]:
     return held.ctypes.data, held.itemsize, held
 
 
-@njit(nogil=True)
+@inlined
 def place(descriptor, tile):
     """One tile: an operand, valid rows, valid columns.
 
@@ -66,7 +73,22 @@ def place(descriptor, tile):
     return (address, *steps, load_int64(descriptor + 64)), rows, cols
 
 
-@njit(nogil=True)
+@inlined
+def fetch_ahead(size, descriptor, tile, end):
+    """Ask for the valid region of a tile that is soon to be read, unless it is the end or large.
+
+    A tile is a page or so, too little for a processor to find its pattern of rows by itself.
+    """
+    if tile < end:
+        operand, rows, cols = place(descriptor, tile)
+        width = cols * size
+        if rows * width <= FETCHED_BYTES:
+            for at in range(0, width, CACHE_LINE):
+                for i in range(rows):
+                    prefetch(operand[0] + i * operand[1] + at)
+
+
+@inlined
 def load_ordering(address):
     """The :class:`Ordering` whose fields lie at ``address`` as int64."""
     return Ordering(
@@ -83,7 +105,45 @@ def load_ordering(address):
     )
 
 
-@njit(nogil=True)
+@inlined
 def offset(operand, row, col):
     """The operand that starts at element (row, col) of ``operand``."""
     return operand[0] + row * operand[1] + col * operand[2], operand[1], operand[2], operand[3]
+
+
+@inlined
+def copy_rect(tag, size, dst, src, rows, cols):
+    """Copy ``rows x cols`` elements."""
+    to, source = dst[0], src[0]
+    if dst[3] and src[3]:
+        for _ in range(rows):
+            copy_row(tag, to, source, cols * size)
+            to, source = to + dst[1], source + src[1]
+    else:
+        for i in range(rows):
+            for j in range(cols):
+                at, bits = offset(dst, i, j)[0], load_bits(tag, offset(src, i, j)[0])
+                store_bits(tag, at, bits)
+
+
+@inlined
+def zero_rect(tag, dst, rows, cols):
+    """Clear ``rows x cols`` elements."""
+    for i in range(rows):
+        for j in range(cols):
+            store_bits(tag, offset(dst, i, j)[0], 0)
+
+
+@inlined
+def take_below(tag, size, dst, rows, cols, first, wide_cols, src0, rows0, cols0, src1, rows1, cols1):
+    """What lies below the ``first`` rows, which both sources define: copy what one defines, clear what none does.
+
+    Also clears what no source defines of the ``first`` rows, right of ``wide_cols``.
+    """
+    tall, tall_rows, tall_cols = (src0, rows0, cols0) if rows0 > rows1 else (src1, rows1, cols1)
+    below = tall_rows - first
+    copy_rect(tag, size, offset(dst, first, 0), offset(tall, first, 0), below, tall_cols)
+    if wide_cols < cols or tall_cols < cols or tall_rows < rows:
+        zero_rect(tag, offset(dst, 0, wide_cols), first, cols - wide_cols)
+        zero_rect(tag, offset(dst, first, tall_cols), below, cols - tall_cols)
+        zero_rect(tag, offset(dst, tall_rows, 0), rows - tall_rows, cols)
