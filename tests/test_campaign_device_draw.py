@@ -17,6 +17,7 @@ from pto_gpu.campaign.storage import bits, block_tiles, plan_of
 from pto_gpu.isa import instructions
 
 DEVICE = torch.device("cuda:0" if GPU else "cpu")
+pytestmark = [pytest.mark.gpu] if GPU else []  # so that the GPU check runs them too
 STEP = block_tiles((16, 16))
 CASES = [(op, types) for op, r in instructions().items() for types in dict.fromkeys(sum(r.element_types.values(), ()))]
 
