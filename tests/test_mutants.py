@@ -77,7 +77,7 @@ def whole_row(call):
     reference(call)
     dst = call.tiles["dst"]
     if dst.type.cols > 1:
-        rows = (np.arange(dst.type.rows) < dst.region.rows[:, None])[:, :, None]
+        rows = (np.arange(dst.type.rows) < np.broadcast_to(dst.region.rows, (dst.batch,))[:, None])[:, :, None]
         dst.data[...] = np.where(rows, dst.data[:, :, :1], dst.data)
 
 

@@ -1,0 +1,131 @@
+"""Tiles with what an implementation made of them: what explanations are tried on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from pto_gpu import backends
+from pto_gpu.campaign.storage import bits
+from pto_gpu.interop import NumPyArray
+from pto_gpu.isa.record import Call, Instruction, Operand, Role
+from pto_gpu.numerics import Numerics
+from pto_gpu.regions import Region
+from pto_gpu.tilebuf import TileBuf
+
+#: Differing tiles, and as many equal ones, that causes are tried on.
+SAMPLED: Final = 32
+#: Elements of the largest operand that are worked on at once.
+_BLOCK_ELEMENTS: Final = 1 << 20
+#: The bits of each dst after a run, ``[batch, rows, cols]``.
+Results = Mapping[str, NumPyArray]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A batch of tiles, and the results that somebody got. ``failing``: places of the tiles that differ, int64[n].
+
+    ``before``: every operand but tmp, dst as it was before the run. ``seen``: the bits of each dst after it.
+    ``whole``: whether elements of dst outside its valid region count.
+    """
+
+    instruction: Instruction
+    rules: Numerics
+    undefined: str
+    target: str
+    before: Mapping[str, TileBuf]
+    seen: Results
+    failing: NumPyArray
+    whole: bool = True
+
+    @property
+    def batch(self) -> int:
+        """Tiles in the batch."""
+        return self.before[self.instruction.dsts[0].name].batch
+
+    def under(self, rules: Numerics) -> Evidence:
+        """The same tiles, with another rule set for the reference."""
+        return replace(self, rules=rules)
+
+    def part(self, places: NumPyArray) -> Evidence:
+        """A copy of some of the tiles, in that order; ``places`` int64[n]."""
+        before = {name: _taken(tiles, places) for name, tiles in self.before.items()}
+        seen = {name: array[places] for name, array in self.seen.items()}
+        return replace(self, before=before, seen=seen, failing=np.nonzero(np.isin(places, self.failing))[0])
+
+    def sample(self, limit: int = SAMPLED) -> Evidence:
+        """At most ``limit`` failing tiles, from all over the batch, and as many others; few if tiles are large."""
+        limit = max(1, min(limit, _BLOCK_ELEMENTS // self._tile_elements()))
+        others = np.setdiff1d(np.arange(self.batch), self.failing)
+        chosen = [places[:: max(1, -(-len(places) // limit))] for places in (self.failing, others)]
+        return self.part(np.concatenate(chosen))
+
+    def blocks(self) -> Iterator[Evidence]:
+        """All of the tiles, a block after the other."""
+        step = max(1, _BLOCK_ELEMENTS // self._tile_elements())
+        for start in range(0, self.batch, step):
+            yield self.part(np.arange(start, min(start + step, self.batch)))
+
+    def _tile_elements(self) -> int:
+        return max(t.type.rows * t.type.cols for t in self.before.values())
+
+    def reference(self, tiles: Mapping[str, TileBuf] | None = None) -> dict[str, NumPyArray]:
+        """What the reference makes of the tiles; ``tiles`` takes the place of some operands."""
+        given = self.fresh(tiles or {})
+        # Not checked: a wrong implementation may have done what the rules refuse.
+        backends.load("numpy").run(Call(self.instruction, given, self.rules, self.undefined, self.target, 1))
+        return {o.name: bits(given[o.name].data) for o in self.instruction.dsts}
+
+    def fresh(self, tiles: Mapping[str, TileBuf]) -> dict[str, TileBuf]:
+        """The operands, or ``tiles`` in the place of some, with dst in memory of its own."""
+        given = {**self.before, **tiles}
+        for operand in self.instruction.dsts:
+            dst = given[operand.name]
+            given[operand.name] = TileBuf.from_array(dst.data.copy(), dst.type, *dst.region)
+        return given
+
+    def different(self, results: Results) -> dict[str, NumPyArray]:
+        """bool[batch, rows, cols] for each dst: the elements in which ``results`` are not what was seen."""
+        found = {name: results[name] != seen for name, seen in self.seen.items()}
+        if not self.whole:
+            found = {name: mask & inside(self.before[name]) for name, mask in found.items()}
+        return found
+
+    def equals(self, results: Results) -> bool:
+        """Whether ``results`` are what was seen, in every element that counts."""
+        return not self.elements(results)
+
+    def elements(self, results: Results) -> int:
+        """Elements in which ``results`` are not what was seen."""
+        return sum(int(np.count_nonzero(mask)) for mask in self.different(results).values())
+
+
+def operands_of(instruction: Instruction) -> list[Operand]:
+    """The operands without tmp, in C++ order."""
+    return [o for o in instruction.operands if o.role is not Role.TMP]
+
+
+def _taken(tiles: TileBuf, places: NumPyArray) -> TileBuf:
+    regions = (np.broadcast_to(np.asarray(n, np.int32), (tiles.batch,))[places] for n in tiles.region)
+    return TileBuf.from_array(tiles.data[places], tiles.type, *regions)
+
+
+def per_tile(tiles: TileBuf) -> Region:
+    """The valid regions as ``int64[batch]`` each, to reckon with."""
+    rows, cols = (np.broadcast_to(np.asarray(n, np.int64), (tiles.batch,)) for n in tiles.region)
+    return Region(rows, cols)
+
+
+def inside(tiles: TileBuf) -> NumPyArray:
+    """bool[batch, rows, cols]: where an element is in its valid region."""
+    rows, cols = (n[:, None, None] for n in per_tile(tiles))
+    result: NumPyArray = (np.arange(tiles.type.rows)[:, None] < rows) & (np.arange(tiles.type.cols) < cols)
+    return result
+
+
+def like(tiles: TileBuf, data: Any) -> TileBuf:
+    """Tiles of the same type and regions with other elements."""
+    return TileBuf.from_array(data, tiles.type, *tiles.region)

@@ -1,0 +1,187 @@
+"""Which rule sets a wrong result agrees with, and which usual fault would give exactly that result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Final
+
+import numpy as np
+
+from pto_gpu.campaign.evidence import Evidence, Results
+from pto_gpu.campaign.faults import Fault, region_faults
+from pto_gpu.campaign.operand_faults import operand_faults
+from pto_gpu.campaign.result_faults import result_faults
+from pto_gpu.interop import NumPyArray
+from pto_gpu.isa.record import Instruction
+from pto_gpu.numerics import NAN_RULES, NUMERICS, TIE_RULES, ZERO_RULES, Numerics
+from pto_gpu.types import ELEMENT_TYPES, ElementType
+
+#: Causes that are named: where several give the same bits, the simplest.
+SHOWN: Final = 3
+#: What looking for causes may take.
+SECONDS: Final = 3.0
+_WORDS: Final[Mapping[str, tuple[str, ...]]] = {"nan": NAN_RULES, "tie": TIE_RULES, "zero": ZERO_RULES}
+_RULE_CAUSES: Final[Mapping[tuple[str, str], str]] = {
+    ("nan", "propagate"): "NaN propagated",
+    ("nan", "number"): "NaN dropped",
+    ("nan", "select"): "NaN and signed zeros by plain compare and select",
+    ("tie", "src0"): "ties go to src0",
+    ("tie", "src1"): "ties go to src1",
+    ("zero", "product"): "x = ±0 multiplied",
+    ("zero", "keep"): "x = ±0 returned as it is",
+}
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a wrong result is.
+
+    ``tiles``: how many were looked at. ``elements``: how many of theirs differ from ``asked``, the rule set wanted.
+    ``agrees_with``: the rule sets that give all of those tiles. ``causes``: the faults that do, the simplest first;
+    ``complete``: no fault was left untried for want of time.
+    """
+
+    tiles: int
+    elements: int
+    asked: str
+    agrees_with: tuple[str, ...]
+    causes: tuple[str, ...]
+    complete: bool
+
+
+def explain(evidence: Sequence[Evidence], seconds: float = SECONDS) -> Explanation:
+    """Explain batches of one implementation's results; at least one has a failing tile."""
+    deadline = time.monotonic() + seconds
+    samples = [e.sample() for e in evidence]
+    asked = evidence[0].rules
+    record = evidence[0].instruction
+    agreeing = [r for r in rule_sets(record, asked) if _agrees(r, samples, evidence)]
+    causes, complete = _causes(samples, deadline)
+    return Explanation(
+        tiles=sum(e.batch for e in evidence),
+        elements=sum(b.elements(b.reference()) for e in evidence for b in e.blocks()),
+        asked=asked.label,
+        agrees_with=tuple(name for r in agreeing for name in names_of(record, r)),
+        causes=tuple(causes[:SHOWN]),
+        complete=complete,
+    )
+
+
+# -- rule sets ----------------------------------------------------------------------------------------------
+
+
+def rule_sets(instruction: Instruction, asked: Numerics) -> list[Numerics]:
+    """The rule sets that may give another result than ``asked``: every combination of the axes that matter."""
+    axes = [axis for axis in _WORDS if axis in instruction.rules_used]
+    found = [replace(asked, **dict(zip(axes, words, strict=True))) for words in product(*(_WORDS[a] for a in axes))]
+    return [rules for rules in found if rules != asked]
+
+
+def names_of(instruction: Instruction, rules: Numerics) -> list[str]:
+    """The named rule sets that mean the same to this instruction, or the words of an unnamed one."""
+    axes = instruction.rules_used
+    names = [n for n, named in NUMERICS.items() if all(getattr(named, a) == getattr(rules, a) for a in axes)]
+    return names or [", ".join(f"{axis}={getattr(rules, axis)}" for axis in axes)]
+
+
+def _agrees(rules: Numerics, samples: Sequence[Evidence], evidence: Sequence[Evidence]) -> bool:
+    """Whether the reference under ``rules`` gives every tile: those of the samples first, since they are few."""
+
+    def gives(e: Evidence) -> bool:
+        return e.equals(e.under(rules).reference())
+
+    return all(map(gives, samples)) and all(gives(block) for e in evidence for block in e.blocks())
+
+
+# -- causes -------------------------------------------------------------------------------------------------
+
+
+def faults(instruction: Instruction, asked: Numerics) -> Iterator[Fault]:
+    """Every fault that is tried, the rule sets first."""
+    for rules in rule_sets(instruction, asked):
+        axes = [axis for axis in _WORDS if getattr(rules, axis) != getattr(asked, axis)]
+        name = ", ".join(_RULE_CAUSES[axis, getattr(rules, axis)] for axis in axes)
+        yield Fault(name, _under(rules))
+    yield from region_faults(instruction)
+    yield from operand_faults(instruction)
+    yield from result_faults(instruction)
+
+
+def _under(rules: Numerics) -> Callable[[Evidence], Results]:
+    return lambda e: e.under(rules).reference()
+
+
+def _causes(samples: Sequence[Evidence], deadline: float) -> tuple[list[str], bool]:
+    """The faults that give every tile of the samples, the simplest first, and whether all were tried."""
+    record, asked = samples[0].instruction, samples[0].rules
+    found, complete = _matching(samples, deadline)
+    if found:
+        return [f.name for f in found], complete
+    for rules in rule_sets(record, asked):  # a fault beside another rule set
+        found, complete = _matching([e.under(rules) for e in samples], deadline)
+        if found:
+            return [f"{f.name}, under {names_of(record, rules)[0]}" for f in found], complete
+    return [name for name, alike in _KINDS.items() if all(_only(e, alike) for e in samples)], complete
+
+
+def _matching(samples: Sequence[Evidence], deadline: float) -> tuple[list[Fault], bool]:
+    with_failure = next(e for e in samples if len(e.failing))
+    head = with_failure.part(with_failure.failing[:1])  # one tile tells most of the wrong ones
+    found: list[Fault] = []
+    complete = True
+    for fault in faults(head.instruction, head.rules):
+        if time.monotonic() > deadline:
+            complete = False
+            break
+        if any(fault.includes(simpler) for simpler in found):
+            continue
+        if _gives(fault, head) and all(_gives(fault, e) for e in samples):
+            found.append(fault)
+    return sorted(found, key=lambda f: len(f.operands)), complete
+
+
+def _gives(fault: Fault, e: Evidence) -> bool:
+    results = fault.effect(e)
+    return results is not None and e.equals(results)
+
+
+# -- kinds of difference, where no fault gives the bits -----------------------------------------------------------
+
+
+def _both_nan(seen: NumPyArray, right: NumPyArray, element: ElementType) -> NumPyArray:
+    limit, mask = element.infinity or 0, (1 << (element.bits - 1)) - 1
+    result: NumPyArray = ((seen & mask) > limit) & ((right & mask) > limit)
+    return result
+
+
+def _both_zero(seen: NumPyArray, right: NumPyArray, element: ElementType) -> NumPyArray:
+    mask = (1 << (element.bits - 1)) - 1
+    result: NumPyArray = ((seen | right) & mask) == 0
+    return result
+
+
+def _neighbours(seen: NumPyArray, right: NumPyArray, element: ElementType) -> NumPyArray:
+    limit, mask = element.infinity or 0, (1 << (element.bits - 1)) - 1
+    apart = np.abs(seen.astype(np.int64) - right.astype(np.int64)) == 1
+    result: NumPyArray = apart & ((seen & mask) <= limit) & ((right & mask) <= limit)
+    return result
+
+
+_KINDS: Final[Mapping[str, Callable[[NumPyArray, NumPyArray, ElementType], NumPyArray]]] = {
+    "nothing but the bits of NaNs differs": _both_nan,
+    "nothing but the sign of zeros differs": _both_zero,
+    "nothing but rounding differs: by one in the last place": _neighbours,
+}
+
+
+def _only(e: Evidence, alike: Callable[[NumPyArray, NumPyArray, ElementType], NumPyArray]) -> bool:
+    """Whether every different element is of one kind, and a floating-point number."""
+    right = e.reference()
+    for name, mask in e.different(right).items():
+        element = ELEMENT_TYPES[e.before[name].type.dtype]
+        if mask.any() and not (element.is_float and alike(e.seen[name][mask], right[name][mask], element).all()):
+            return False
+    return True

@@ -1,0 +1,182 @@
+"""What implementations usually get wrong. Each fault says what it would make of some tiles, by the reference.
+
+Faults come from an instruction's record (families, roles, kinds, the rules it uses), never from its name. This module
+has what they share and the faults in valid regions; :mod:`pto_gpu.campaign.operand_faults` those in what is read, and
+:mod:`pto_gpu.campaign.result_faults` those in what is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from pto_gpu.campaign.evidence import Evidence, Results, inside, per_tile
+from pto_gpu.campaign.storage import bits
+from pto_gpu.interop import NumPyArray
+from pto_gpu.isa.record import Instruction, Kind, ValidPattern
+from pto_gpu.tilebuf import TileBuf
+from pto_gpu.types import BLOCK_BYTES, TileBufType
+
+#: The dst bits that a fault would leave, or None where it cannot be.
+Effect = Callable[[Evidence], Results | None]
+_Change = Callable[[NumPyArray, NumPyArray, TileBufType], tuple[NumPyArray | int, NumPyArray | int]]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One usual cause. ``change`` and ``operands``: the same change of fewer operands is the simpler fault."""
+
+    name: str
+    effect: Effect
+    change: str = ""
+    operands: frozenset[str] = frozenset()
+
+    def includes(self, other: Fault) -> bool:
+        """Whether this is the same change as ``other``, in more operands."""
+        return bool(self.change) and self.change == other.change and self.operands > other.operands
+
+
+def listed(names: tuple[str, ...] | list[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def sides(instruction: Instruction) -> list[tuple[str, ...]]:
+    """The sources by place: an index tile goes with the value tile that stands at the same place."""
+    by_kind = [[o.name for o in instruction.sources if o.kind is kind] for kind in (Kind.VALUE, Kind.INDEX)]
+    most = max(map(len, by_kind))
+    return [tuple(names[place] for names in by_kind if place < len(names)) for place in range(most)]
+
+
+def scopes(instruction: Instruction) -> list[tuple[str, ...]]:
+    """Operands that a fault may concern together, the fewest first."""
+    dsts = tuple(o.name for o in instruction.dsts)
+    sources = tuple(o.name for o in instruction.sources)
+    groups: list[tuple[str, ...]] = [(name,) for name in (*dsts, *sources)]
+    groups += [dsts, *sides(instruction), sources]
+    groups += [dsts + side for side in sides(instruction)]
+    groups.append(dsts + sources)
+    return sorted(dict.fromkeys(groups), key=len)
+
+
+def _block(extent: NumPyArray, ty: TileBufType, *, up: bool) -> NumPyArray:
+    step = BLOCK_BYTES // ty.element.itemsize
+    result: NumPyArray = (extent + (step - 1 if up else 0)) // step * step
+    return result
+
+
+def _rounded(up: bool) -> _Change:
+    def change(rows: NumPyArray, cols: NumPyArray, ty: TileBufType) -> tuple[NumPyArray, NumPyArray]:
+        if ty.blayout == "row_major":
+            return rows, _block(cols, ty, up=up)
+        return _block(rows, ty, up=up), cols
+
+    return change
+
+
+_CHANGES: Mapping[str, _Change] = {
+    "taken one row short": lambda rows, cols, ty: (rows - 1, cols),
+    "taken one row long": lambda rows, cols, ty: (rows + 1, cols),
+    "taken one column short": lambda rows, cols, ty: (rows, cols - 1),
+    "taken one column long": lambda rows, cols, ty: (rows, cols + 1),
+    "taken up to the end of its last 32-byte block": _rounded(up=True),
+    "taken without its last, partial 32-byte block": _rounded(up=False),
+    "taken as whole rows": lambda rows, cols, ty: (rows, ty.cols),
+    "taken as whole columns": lambda rows, cols, ty: (ty.rows, cols),
+    "taken as the whole tile": lambda rows, cols, ty: (ty.rows, ty.cols),
+    "taken with rows and columns exchanged": lambda rows, cols, ty: (cols, rows),
+}
+
+
+def within(tiles: TileBuf, rows: NumPyArray | int, cols: NumPyArray | int) -> TileBuf:
+    """The tiles with other valid regions, as far as they are in the capacity."""
+    ty = tiles.type
+    return tiles.with_valid(np.clip(rows, 0, ty.rows), np.clip(cols, 0, ty.cols))
+
+
+def region_faults(instruction: Instruction) -> Iterator[Fault]:
+    """Valid regions that are not the ones given."""
+    for names in scopes(instruction):
+        of = f"{names[0]}'s valid region" if len(names) == 1 else f"the valid regions of {listed(names)}"
+        for text, change in _CHANGES.items():
+            yield Fault(f"{of} {text}", _changed(names, change), text, frozenset(names))
+    yield from _taken_from_others(instruction)
+    if any(rule.undefined for rule in instruction.region_rules):
+        yield from _undefined_faults(instruction)
+    yield Fault("dst not written at all", lambda e: {o.name: bits(e.before[o.name].data) for o in e.instruction.dsts})
+
+
+def _changed(names: tuple[str, ...], change: _Change) -> Effect:
+    def effect(e: Evidence) -> Results:
+        tiles = {}
+        for name in names:
+            given = e.before[name]
+            tiles[name] = within(given, *change(*per_tile(given), given.type))
+        return e.reference(tiles)
+
+    return effect
+
+
+def _taken_from_others(instruction: Instruction) -> Iterator[Fault]:
+    """The region of one operand used for another."""
+    dsts = tuple(o.name for o in instruction.dsts)
+    both = sides(instruction)
+    for side in both:
+        if instruction.valid_pattern in (ValidPattern.PARTIAL, ValidPattern.PARTIAL_ANY):
+            yield Fault(f"{listed(side)} taken as valid wherever dst is", _region_of(dict.fromkeys(side, dsts[0])))
+        if instruction.valid_pattern is not ValidPattern.ROWS:
+            yield Fault(f"dst's valid region taken from {side[0]}", _region_of(dict.fromkeys(dsts, side[0])))
+    for place, one in enumerate(both):
+        for other in both[place + 1 :]:
+            swap = dict(zip((*one, *other), (*other, *one), strict=True))
+            yield Fault(f"the valid regions of {one[0]} and {other[0]} exchanged", _region_of(swap))
+
+
+def _region_of(whose: Mapping[str, str]) -> Effect:
+    return lambda e: e.reference(
+        {name: within(e.before[name], *per_tile(e.before[other])) for name, other in whose.items()}
+    )
+
+
+def _undefined_faults(instruction: Instruction) -> Iterator[Fault]:
+    """What is done with tiles whose valid regions a page leaves open."""
+    dst = instruction.dsts[0].name
+    everywhere = _region_of({o.name: dst for o in instruction.sources})
+    sources = listed([o.name for o in instruction.sources])
+    yield Fault(f"undefined valid regions computed as if {sources} covered dst", _where_undefined(everywhere))
+    yield Fault("tiles with undefined valid regions not computed", _where_undefined(_untouched))
+    yield Fault("elements that no source defines left as they were", _left_where_no_source)
+
+
+def _untouched(e: Evidence) -> Results:
+    return {o.name: bits(e.before[o.name].data) for o in e.instruction.dsts}
+
+
+def _where_undefined(effect: Effect) -> Effect:
+    def only_there(e: Evidence) -> Results | None:
+        regions = {name: per_tile(t) for name, t in e.before.items()}
+        types = {name: t.type for name, t in e.before.items()}
+        there = np.zeros(e.batch, bool)
+        for rule in e.instruction.region_rules:
+            if rule.undefined:
+                there |= np.broadcast_to(rule.broken(regions, types), (e.batch,))
+        changed = effect(e)
+        if not there.any() or changed is None:
+            return None
+        return {name: np.where(there[:, None, None], changed[name], right) for name, right in e.reference().items()}
+
+    return only_there
+
+
+def _left_where_no_source(e: Evidence) -> Results:
+    results = e.reference()
+    for dst in e.instruction.dsts:
+        tiles, covered = e.before[dst.name], np.zeros(results[dst.name].shape, bool)
+        for source in e.instruction.sources:
+            region = per_tile(e.before[source.name])
+            covered |= inside(within(tiles, *region))
+        results[dst.name] = np.where(covered, results[dst.name], bits(tiles.data))
+    return results
