@@ -18,6 +18,7 @@ import numpy as np
 
 from pto_gpu import intrinsics
 from pto_gpu.campaign.compare import OUTSIDE, Comparison, compare
+from pto_gpu.campaign.evidence import Evidence
 from pto_gpu.campaign.npz import read_npz
 from pto_gpu.campaign.saved import METADATA, SavedTile
 from pto_gpu.defaults import Options
@@ -31,7 +32,10 @@ from pto_gpu.types import ELEMENT_TYPES, ElementType, TileBufType, element_type_
 
 @dataclass(frozen=True)
 class Checked:
-    """A dump compared with the reference. ``only_outside``: elements differ, all outside the valid region."""
+    """A dump compared with the reference. ``only_outside``: elements differ, all outside the valid region.
+
+    ``evidence``: all the tiles, where some differ.
+    """
 
     path: Path
     instruction: Instruction
@@ -40,6 +44,7 @@ class Checked:
     comparison: Comparison
     first_failure: SavedTile | None
     only_outside: bool
+    evidence: Evidence | None = None
 
     @property
     def equal(self) -> bool:
@@ -90,17 +95,19 @@ def check_dump(
         raise type(error)(f"{path}: {error}") from None
     sources = {o.name: tiles[o.name] for o in instruction.sources}
     found = compare(instruction, sources, seen, expected, outside=outside == "zero")
-    failure, only_outside = None, False
+    failure, only_outside, evidence = None, False, None
     if found.elements:
         only_outside = set(found.categories) == {OUTSIDE} and not (
             compare(instruction, sources, seen, expected, outside=False).elements
         )
+        before = {**sources, **{name: _zeros_like(t) for name, t in seen.items()}}
+        evidence = Evidence.of(instruction, options, before, seen, found.tiles, whole=outside == "zero")
         first = int(found.tiles[0])
         failure = SavedTile.of(
             instruction, options, tiles, expected, first, before=0, origin=path.stem, outside=outside
         )
     types = {name: t.type for name, t in tiles.items()}
-    return Checked(path, instruction, instruction.signature(types), batch, found, failure, only_outside)
+    return Checked(path, instruction, instruction.signature(types), batch, found, failure, only_outside, evidence)
 
 
 def _zeros_like(tiles: TileBuf) -> TileBuf:

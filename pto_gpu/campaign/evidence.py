@@ -10,6 +10,7 @@ import numpy as np
 
 from pto_gpu import backends
 from pto_gpu.campaign.storage import bits
+from pto_gpu.defaults import Options
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa.record import Call, Instruction, Operand, Role
 from pto_gpu.numerics import Numerics
@@ -40,6 +41,24 @@ class Evidence:
     seen: Results
     failing: NumPyArray
     whole: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        instruction: Instruction,
+        options: Options,
+        before: Mapping[str, TileBuf],
+        seen: Mapping[str, TileBuf],
+        failing: NumPyArray,
+        *,
+        whole: bool = True,
+    ) -> Evidence:
+        """Evidence of the tiles themselves, not copied; operands may come in any order."""
+        ordered = {o.name: before[o.name] for o in operands_of(instruction)}
+        results = {o.name: bits(seen[o.name].data) for o in instruction.dsts}
+        return cls(
+            instruction, options.numerics, options.undefined, options.target.name, ordered, results, failing, whole
+        )
 
     @property
     def batch(self) -> int:

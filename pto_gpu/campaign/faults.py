@@ -91,6 +91,16 @@ _CHANGES: Mapping[str, _Change] = {
 }
 
 
+_GROWING = (
+    "taken one row long",
+    "taken one column long",
+    "taken up to the end of its last 32-byte block",
+    "taken as whole rows",
+    "taken as whole columns",
+    "taken as the whole tile",
+)
+
+
 def within(tiles: TileBuf, rows: NumPyArray | int, cols: NumPyArray | int) -> TileBuf:
     """The tiles with other valid regions, as far as they are in the capacity."""
     ty = tiles.type
@@ -103,6 +113,11 @@ def region_faults(instruction: Instruction) -> Iterator[Fault]:
         of = f"{names[0]}'s valid region" if len(names) == 1 else f"the valid regions of {listed(names)}"
         for text, change in _CHANGES.items():
             yield Fault(f"{of} {text}", _changed(names, change), text, frozenset(names))
+    if instruction.valid_pattern in (ValidPattern.PARTIAL, ValidPattern.PARTIAL_ANY):
+        for text in _GROWING:
+            for which, place in (("the first source that covers it", 0), ("the last source that covers it", -1)):
+                yield Fault(f"dst's valid region, and that of {which}, {text}", _covering(_CHANGES[text], place))
+            yield Fault(f"dst's valid region, and those of sources that cover it, {text}", _covering(_CHANGES[text]))
     yield from _taken_from_others(instruction)
     if any(rule.undefined for rule in instruction.region_rules):
         yield from _undefined_faults(instruction)
@@ -115,6 +130,30 @@ def _changed(names: tuple[str, ...], change: _Change) -> Effect:
         for name in names:
             given = e.before[name]
             tiles[name] = within(given, *change(*per_tile(given), given.type))
+        return e.reference(tiles)
+
+    return effect
+
+
+def _covering(change: _Change, place: int | None = None) -> Effect:
+    """A change of dst and of the sources whose region is dst's: the first or last of them, or all."""
+
+    def effect(e: Evidence) -> Results:
+        dst = e.before[e.instruction.dsts[0].name]
+        both = sides(e.instruction)
+        covers = np.array([~per_tile(e.before[side[0]]).differs(per_tile(dst)) for side in both])
+        if place is not None:  # of the sides that cover dst in a tile, keep one
+            order = np.arange(len(both)) if place == 0 else np.arange(len(both))[::-1]
+            first = order[covers[order].argmax(axis=0)]
+            covers &= np.arange(len(both))[:, None] == first
+        tiles = {}
+        for names, there in ((tuple(o.name for o in e.instruction.dsts), None), *zip(both, covers, strict=True)):
+            for name in names:
+                given, old = e.before[name], per_tile(e.before[name])
+                rows, cols = change(*old, given.type)
+                if there is not None:
+                    rows, cols = np.where(there, rows, old.rows), np.where(there, cols, old.cols)
+                tiles[name] = within(given, rows, cols)
         return e.reference(tiles)
 
     return effect

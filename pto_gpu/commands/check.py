@@ -33,7 +33,8 @@ def check(
     json: Json = False,
 ) -> int:
     """Compare dumps made elsewhere (.npz) with the reference."""
-    from pto_gpu.campaign import dumps, report
+    from pto_gpu.campaign import dumps, explain_report, report
+    from pto_gpu.campaign.diagnose import diagnose_evidence
     from pto_gpu.campaign.saved import OUTSIDE
     from pto_gpu.defaults import current_options
     from pto_gpu.types import resolve_element_type
@@ -57,9 +58,11 @@ def check(
             error_line(message)
             data.append({"file": str(path), "error": message})
             continue
-        out.print("\n".join(report.checked_lines(checked)))
+        found = diagnose_evidence(checked.evidence, checked.comparison)
+        out.print("\n".join([*report.checked_lines(checked), *explain_report.diagnosis_lines(found)]))
         saved = save_failure(checked.first_failure, save, out.print)
-        data.append({**report.checked_data(checked), "saved": str(saved) if saved else None})
+        more = {"saved": str(saved) if saved else None, **explain_report.diagnosis_data(found)}
+        data.append({**report.checked_data(checked), **more})
     if any(d["error"] is not None for d in data):
         status = BAD_INPUT
     else:
