@@ -31,8 +31,9 @@ def _explanation_lines(found: Explanation, mismatches: Sequence[Mismatch]) -> li
     lines = []
     if found.agrees_with:
         names = ", ".join(f"`{name}`" for name in found.agrees_with)
+        every = "all " if found.tiles > 1 else ""
         lines.append(
-            f"  equals {names} in {'all ' if found.tiles > 1 else ''}{counted(found.tiles, 'tile')}; differs from `{found.asked}` in "
+            f"  equals {names} in {every}{counted(found.tiles, 'tile')}; differs from `{found.asked}` in "
             f"{counted(found.elements, 'element')}: {where_text(mismatches)}"
         )
     if found.causes:
