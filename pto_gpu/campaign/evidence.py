@@ -16,6 +16,7 @@ from pto_gpu.isa.record import Call, Instruction, Operand, Role
 from pto_gpu.numerics import Numerics
 from pto_gpu.regions import Region
 from pto_gpu.tilebuf import TileBuf
+from pto_gpu.types import smallest_row_multiple
 
 #: Differing tiles, and as many equal ones, that causes are tried on.
 SAMPLED: Final = 32
@@ -82,6 +83,11 @@ class Evidence:
         chosen = [places[:: max(1, -(-len(places) // limit))] for places in (self.failing, others)]
         return self.part(np.concatenate(chosen))
 
+    def head(self) -> Evidence:
+        """The failing tile with the smallest valid regions: one tile tells most wrong explanations."""
+        reach = [np.maximum.reduce([per_tile(t)[axis] for t in self.before.values()]) for axis in (0, 1)]
+        return self.part(self.failing[[np.argmin((reach[0] * reach[1])[self.failing])]])
+
     def blocks(self) -> Iterator[Evidence]:
         """All of the tiles, a block after the other."""
         step = max(1, _BLOCK_ELEMENTS // self._tile_elements())
@@ -95,7 +101,8 @@ class Evidence:
         """What the reference makes of the tiles; ``tiles`` takes the place of some operands."""
         given = self.fresh(tiles or {})
         # Not checked: a wrong implementation may have done what the rules refuse.
-        backends.load("numpy").run(Call(self.instruction, given, self.rules, self.undefined, self.target, 1))
+        call = Call(self.instruction, _as_far_as_valid(given), self.rules, self.undefined, self.target, 1)
+        backends.load("numpy").run(call)
         return {o.name: bits(given[o.name].data) for o in self.instruction.dsts}
 
     def fresh(self, tiles: Mapping[str, TileBuf]) -> dict[str, TileBuf]:
@@ -130,6 +137,22 @@ def operands_of(instruction: Instruction) -> list[Operand]:
 def _taken(tiles: TileBuf, places: NumPyArray) -> TileBuf:
     regions = (np.broadcast_to(np.asarray(n, np.int32), (tiles.batch,))[places] for n in tiles.region)
     return TileBuf.from_array(tiles.data[places], tiles.type, *regions)
+
+
+def _as_far_as_valid(tiles: Mapping[str, TileBuf]) -> dict[str, TileBuf]:
+    """Views without what is outside the valid regions of all operands in all tiles, for it costs time."""
+    regions = [per_tile(t) for t in tiles.values()]
+    rows, cols = (max(int(region[axis].max(initial=1)) for region in regions) for axis in (0, 1))
+    result = {}
+    for name, t in tiles.items():
+        ty = t.type
+        height, width = rows, smallest_row_multiple(ty.element, cols)
+        if ty.blayout == "col_major":
+            height, width = smallest_row_multiple(ty.element, rows), cols
+        height, width = min(height, ty.rows), min(width, ty.cols)
+        cut = replace(ty, rows=height, cols=width, v_row=height, v_col=width)
+        result[name] = TileBuf.from_array(t.data[:, :height, :width], cut, *t.region)
+    return result
 
 
 def per_tile(tiles: TileBuf) -> Region:

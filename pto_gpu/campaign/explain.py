@@ -52,17 +52,19 @@ class Explanation:
     complete: bool
 
 
-def explain(evidence: Sequence[Evidence], seconds: float = SECONDS) -> Explanation:
-    """Explain batches of one implementation's results; at least one has a failing tile."""
-    deadline = time.monotonic() + seconds
+def explain(evidence: Sequence[Evidence], elements: int, seconds: float = SECONDS) -> Explanation:
+    """Explain batches of one implementation's results, of which ``elements`` elements are wrong.
+
+    At least one batch has a failing tile. ``seconds``: what looking for causes may take.
+    """
     samples = [e.sample() for e in evidence]
-    asked = evidence[0].rules
-    record = evidence[0].instruction
-    agreeing = [r for r in rule_sets(record, asked) if _agrees(r, samples, evidence)]
-    causes, complete = _causes(samples, deadline)
+    head = next(e for e in samples if len(e.failing)).head()
+    asked, record = head.rules, head.instruction
+    agreeing = [r for r in rule_sets(record, asked) if _agrees(r, [head, *samples], evidence)]
+    causes, complete = _causes(head, samples, time.monotonic() + seconds)
     return Explanation(
         tiles=sum(e.batch for e in evidence),
-        elements=sum(b.elements(b.reference()) for e in evidence for b in e.blocks()),
+        elements=elements,
         asked=asked.label,
         agrees_with=tuple(name for r in agreeing for name in names_of(record, r)),
         causes=tuple(causes[:SHOWN]),
@@ -88,7 +90,7 @@ def names_of(instruction: Instruction, rules: Numerics) -> list[str]:
 
 
 def _agrees(rules: Numerics, samples: Sequence[Evidence], evidence: Sequence[Evidence]) -> bool:
-    """Whether the reference under ``rules`` gives every tile: those of the samples first, since they are few."""
+    """Whether the reference under ``rules`` gives every tile: the few of the samples first."""
 
     def gives(e: Evidence) -> bool:
         return e.equals(e.under(rules).reference())
@@ -114,22 +116,19 @@ def _under(rules: Numerics) -> Callable[[Evidence], Results]:
     return lambda e: e.under(rules).reference()
 
 
-def _causes(samples: Sequence[Evidence], deadline: float) -> tuple[list[str], bool]:
+def _causes(head: Evidence, samples: Sequence[Evidence], deadline: float) -> tuple[list[str], bool]:
     """The faults that give every tile of the samples, the simplest first, and whether all were tried."""
-    record, asked = samples[0].instruction, samples[0].rules
-    found, complete = _matching(samples, deadline)
+    found, complete = _matching(head, samples, deadline)
     if found:
         return [f.name for f in found], complete
-    for rules in rule_sets(record, asked):  # a fault beside another rule set
-        found, complete = _matching([e.under(rules) for e in samples], deadline)
+    for rules in rule_sets(head.instruction, head.rules):  # a fault beside another rule set
+        found, complete = _matching(head.under(rules), [e.under(rules) for e in samples], deadline)
         if found:
-            return [f"{f.name}, under {names_of(record, rules)[0]}" for f in found], complete
+            return [f"{f.name}, under {names_of(head.instruction, rules)[0]}" for f in found], complete
     return [name for name, alike in _KINDS.items() if all(_only(e, alike) for e in samples)], complete
 
 
-def _matching(samples: Sequence[Evidence], deadline: float) -> tuple[list[Fault], bool]:
-    with_failure = next(e for e in samples if len(e.failing))
-    head = with_failure.part(with_failure.failing[:1])  # one tile tells most of the wrong ones
+def _matching(head: Evidence, samples: Sequence[Evidence], deadline: float) -> tuple[list[Fault], bool]:
     found: list[Fault] = []
     complete = True
     for fault in faults(head.instruction, head.rules):

@@ -28,7 +28,9 @@ CALLS: Final = 500
 SECONDS: Final = 4.0
 #: Rounds over all the steps: one step may make room for another.
 _ROUNDS: Final = 4
+#: Parts that lines are removed in, and candidates that are run in one call.
 _CHUNKS: Final = 64
+_AT_ONCE: Final = 32
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ def shrink(tile: SavedTile, execute: Execute, expect: Execute, calls: int = CALL
         if trial.accepted == before:
             break
     _towards_origin(trial)
+    trial.capacity_matters = False
     _smaller_types(trial)
     filled_outside(trial)
     simpler_elements(trial)
@@ -75,7 +78,7 @@ def _lined(trial: Trial, axis: int) -> list[str]:
     return [o.name for o in record.operands if o.name in trial.best.types and not (reduced and o.role is Role.DST)]
 
 
-def _without(trial: Trial, axis: int, lines: range | list[int]) -> Candidate:
+def _without(trial: Trial, axis: int, lines: tuple[int, ...]) -> Candidate:
     """The best candidate without some rows or columns; what follows moves up, also outside the valid region."""
     best, gone = trial.best, np.asarray(lines, np.int64)
     valid, arrays = dict(best.valid), dict(best.arrays)
@@ -93,17 +96,30 @@ def _without(trial: Trial, axis: int, lines: range | list[int]) -> Candidate:
 def _remove_lines(trial: Trial, axis: int) -> None:
     """Remove as many rows (axis 0) or columns (axis 1) as can be removed."""
     while (extent := _extent(trial, axis)) and not trial.over:
-        everything = range(extent)
-        chunks = [c for parts in _granularities(extent) for c in _chunks(extent, parts)]
-        alone = [[i for i in everything if i not in c] for c in chunks]
-        removals = sorted([list(everything), *filter(None, alone), *map(list, chunks)], key=len, reverse=True)
-        fails = trial.fails([_without(trial, axis, r) for r in removals])
-        found = [r for r, failed in zip(removals, fails, strict=True) if failed]
-        union = sorted({i for r in found if len(r) <= max(1, extent // _CHUNKS) for i in r})
-        tried = [found[0]] if found and len(found[0]) > len(union) else []
-        tried += [union] if union else []
-        if not trial.accept([_without(trial, axis, r) for r in [*tried, *found]]):
+        if not (_remove_most(trial, axis, extent) or _remove_some(trial, axis, extent)):
             return
+        _smaller_types(trial)  # the next runs take less time
+
+
+def _remove_most(trial: Trial, axis: int, extent: int) -> bool:
+    """Remove all lines, or all but a part, or a large part."""
+    everything = tuple(range(extent))
+    chunks = [tuple(c) for parts in _granularities(extent) for c in _chunks(extent, parts)]
+    alone = [tuple(i for i in everything if i not in c) for c in map(set, chunks)]
+    large = [r for r in dict.fromkeys([everything, *alone, *chunks]) if len(r) > max(1, extent // _CHUNKS)]
+    large.sort(key=len, reverse=True)
+    groups = (large[start : start + _AT_ONCE] for start in range(0, len(large), _AT_ONCE))
+    return any(trial.accept([_without(trial, axis, lines) for lines in group]) for group in groups)
+
+
+def _remove_some(trial: Trial, axis: int, extent: int) -> bool:
+    """Remove small parts: all that can be removed each on its own, or one of them."""
+    parts = list(_chunks(extent, min(extent, _CHUNKS)))
+    candidates = [_without(trial, axis, tuple(part)) for part in parts]
+    fails = trial.fails(candidates)
+    union = tuple(line for part, failed in zip(parts, fails, strict=True) if failed for line in part)
+    alone = [c for c, failed in zip(candidates, fails, strict=True) if failed]
+    return bool(alone) and (trial.accept([_without(trial, axis, union)]) or trial.accept(alone))
 
 
 def _granularities(extent: int) -> Iterator[int]:
@@ -170,10 +186,13 @@ def _exchanged(trial: Trial, axis: int, one: int, other: int) -> Candidate:
 
 def _smaller_types(trial: Trial) -> None:
     """Take the smallest capacities that hold the valid regions; or only the fewest rows, or columns."""
+    if trial.capacity_matters:
+        return
     for rows, cols in ((True, True), (True, False), (False, True)):
         candidate = _cut(trial.best, rows=rows, cols=cols)
-        if candidate.types != trial.best.types and trial.accept([candidate]):
+        if candidate.types == trial.best.types or trial.accept([candidate]):
             return
+    trial.capacity_matters = True
 
 
 def _cut(best: Candidate, *, rows: bool, cols: bool) -> Candidate:

@@ -27,6 +27,8 @@ _BATCH_ELEMENTS: Final = 1 << 21
 #: Runs that tell a tile that fails every time from one that fails now and then, or never alone.
 _SURE: Final = 3
 _PATIENT: Final = 12
+#: A tile that takes longer than this, and fails, is run once.
+_SLOW_SECONDS: Final = 0.3
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Trial:
         self.best = Candidate(tile.types, tile.valid, tile.arrays)
         self.calls = self.accepted = 0
         self.comparison: Comparison | None = None
-        self.flaky = False
+        self.flaky = self.capacity_matters = False
         self.why_not = ""
         self._most, self._end = calls, time.monotonic() + seconds
         self._category = ""
@@ -61,8 +63,10 @@ class Trial:
 
     def start(self) -> bool:
         """Run the tile alone; False, and ``why_not``, if it cannot be shrunk."""
+        start = time.monotonic()
         outcomes = [self._alone(self.best)]
-        while len(outcomes) < (_SURE if all(outcomes) else _PATIENT) and not self.over:
+        slow = time.monotonic() - start > _SLOW_SECONDS and outcomes[0] is not None
+        while not slow and len(outcomes) < (_SURE if all(outcomes) else _PATIENT) and not self.over:
             outcomes.append(self._alone(self.best))
         failed = [found for found in outcomes if found is not None]
         if not failed:
