@@ -7,12 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from pto_gpu.campaign.compare import INDEX, NAN, OUTSIDE, SIGNED_ZERO, TIE, VALUE, Mismatch, value_of
-from pto_gpu.campaign.diagnose import Diagnosis
+from pto_gpu.campaign.diagnose import Diagnosis, diagnose
 from pto_gpu.campaign.explain import Explanation
-from pto_gpu.campaign.report import counted, element_text, mismatch_data
+from pto_gpu.campaign.faults import listed
+from pto_gpu.campaign.report import counted, element_text, mismatch_data, result_lines
+from pto_gpu.campaign.results import Result
+from pto_gpu.campaign.run import Execute
 from pto_gpu.campaign.shrink import Shrunk
 
 _PLAIN = {TIE: "ties", VALUE: "values", INDEX: "indices", OUTSIDE: "elements outside the valid region"}
+
+
+def failure_text(result: Result, execute: Execute | None = None) -> str:
+    """All that can be said about a campaign that is not equal, for the message of a test's ``assert``.
+
+    ``execute``: what the campaign was run with, in place of a backend.
+    """
+    return "\n".join([*result_lines(result), *diagnosis_lines(diagnose(result, execute))])
 
 
 def diagnosis_lines(diagnosis: Diagnosis | None) -> list[str]:
@@ -45,7 +56,7 @@ def _explanation_lines(found: Explanation, mismatches: Sequence[Mismatch]) -> li
 
 
 def where_text(mismatches: Sequence[Mismatch]) -> str:
-    """``NaN in src0, ties``: what the operands are where results differ."""
+    """``NaN in src0; ties``: what the operands are where results differ."""
     parts: list[str] = []
     for category in dict.fromkeys(m.category for m in mismatches):
         here = [m for m in mismatches if m.category == category]
@@ -54,8 +65,8 @@ def where_text(mismatches: Sequence[Mismatch]) -> str:
             continue
         names = dict.fromkeys(i.name for m in here for i in m.inputs if i.valid and _has(category, i.bits, i.dtype))
         what = {NAN: "NaN", SIGNED_ZERO: "zeros"}[category]
-        parts.append(f"{what} in {', '.join(names)}" if names else f"{what} in the result")
-    return ", ".join(parts)
+        parts.append(f"{what} in {listed(list(names)) if names else 'the result'}")
+    return "; ".join(parts)
 
 
 def _has(category: str, patterns: Sequence[int], dtype: str) -> bool:

@@ -39,10 +39,11 @@ def _rank(pattern: int, element: ElementType) -> int:
 
 
 def _simpler_than(pattern: int, element: ElementType) -> list[int]:
-    """Elements simpler than this one, the simplest first: simple numbers, then itself with fewer low bits set."""
+    """Elements simpler than this one, the simplest first: simple numbers, then itself with fewer bits set."""
     rank = _rank(pattern, element)
     shorter = [pattern & ~((1 << k) - 1) for k in range(element.bits - 1, 0, -1)]
-    options = dict.fromkeys([*simple_bits(element.name), *shorter])
+    one_less = [pattern & ~(1 << k) for k in range(element.bits)]
+    options = dict.fromkeys([*simple_bits(element.name), *shorter, *one_less])
     return [b for b in options if b != pattern and _rank(b, element) < rank]
 
 
