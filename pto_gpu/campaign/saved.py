@@ -32,7 +32,7 @@ FORMAT: Final = "pto-gpu failure 1"
 #: The array that tells a saved failure from a dump.
 METADATA: Final = "metadata"
 #: Fields that are stored as they are.
-_PLAIN: Final = ("undefined", "target", "backend", "origin", "tile", "outside", "against", "implementation")
+_PLAIN: Final = ("undefined", "target", "backend", "origin", "tile", "outside", "against", "implementation", "causes")
 #: What a dump says about elements of dst outside its valid region.
 OUTSIDE: Final = ("zero", "ignore")
 
@@ -44,6 +44,7 @@ class SavedTile:
     ``origin``: ``seed7`` of a campaign, or the name of a dump without ``.npz``; ``tile``: its number in there.
     ``outside``: for a tile of a dump, one of :data:`OUTSIDE`; None for what was under test here.
     ``against``: the backend whose result was expected. ``implementation``: who computed it, if it was no backend.
+    ``causes``: what explained it and the tiles around it when it was found.
     """
 
     instruction: Instruction
@@ -61,6 +62,7 @@ class SavedTile:
     outside: str | None = None
     against: str = "numpy"
     implementation: str | None = None
+    causes: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -212,6 +214,9 @@ def _from(metadata: dict[str, Any], arrays: dict[str, NumPyArray]) -> SavedTile:
     implementation = metadata.get("implementation")
     if implementation is not None and not isinstance(implementation, str):
         raise TypeError("implementation must be text")
+    causes = metadata.get("causes", [])
+    if not isinstance(causes, list) or not all(isinstance(cause, str) for cause in causes):
+        raise TypeError("causes must be a list of texts")
     origin, tile, outside = metadata["origin"], metadata["tile"], metadata.get("outside")
     if not isinstance(origin, str) or not isinstance(tile, int):
         raise TypeError("origin must be text and tile an integer")
@@ -240,6 +245,7 @@ def _from(metadata: dict[str, Any], arrays: dict[str, NumPyArray]) -> SavedTile:
         outside=outside,
         against=against,
         implementation=implementation,
+        causes=tuple(causes),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from pto_gpu.commands.options import Json, NumericsName, Save, Target, Undefined, instruction_named
-from pto_gpu.commands.output import BAD_INPUT, EQUAL, MISMATCH, error_line, out_of_memory, print_json, save_failure
+from pto_gpu.commands.output import BAD_INPUT, EQUAL, MISMATCH, error_line, out_of_memory, print_json, save_with_shrunk
 from pto_gpu.errors import ConstraintError, FileError, PtoError
 
 
@@ -60,7 +60,7 @@ def check(
             continue
         found = diagnose_evidence(checked.evidence, checked.comparison)
         out.print("\n".join([*report.checked_lines(checked), *explain_report.diagnosis_lines(found)]))
-        saved = save_failure(checked.first_failure, save, out.print)
+        saved, _ = save_with_shrunk(checked.first_failure, found, save, out.print)
         more = {"saved": str(saved) if saved else None, **explain_report.diagnosis_data(found)}
         data.append({**report.checked_data(checked), **more})
     if any(d["error"] is not None for d in data):

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +73,8 @@ def save_with_shrunk(
     from pto_gpu.campaign import report, saved
 
     shrunk = found.shrunk.tile if found and found.shrunk else None
+    if found and found.explanation:
+        failure, shrunk = (t and replace(t, causes=found.explanation.causes) for t in (failure, shrunk))
     smaller = save_failure(shrunk, directory, show)
     if failure is None or smaller is None:
         return save_failure(failure, directory, show), None

@@ -42,10 +42,12 @@ def replay(
     verdict = f"MISMATCH, {report.differ_text(comparison.elements)}" if comparison.elements else "equal now"
     lines = report.mismatch_lines(what, comparison.mismatches, comparison.elements, comparison.categories)
     lines += explain_report.diagnosis_lines(found)
+    if tile.causes:
+        lines.append(f"  when it was found, with the tiles around it: {'; or '.join(tile.causes)}")
     out.print("\n".join([f"{what} {tile.origin} tile {tile.tile}, {where}: {verdict}", *lines]))
     status = MISMATCH if comparison.elements else EQUAL
     if json:
         mismatches = [report.mismatch_data(m) for m in comparison.mismatches]
         data = {"status": status, "instruction": tile.instruction.name, "compared": where, "mismatches": mismatches}
-        print_json({**data, **explain_report.diagnosis_data(found)})
+        print_json({**data, **explain_report.diagnosis_data(found), "causes_when_found": list(tile.causes)})
     return status
