@@ -210,18 +210,6 @@ def _from(metadata: dict[str, Any], arrays: dict[str, NumPyArray]) -> SavedTile:
         raise KeyError(f"type of {missing[0]}")
     options = current_options().override(metadata["target"], metadata["backend"], None, metadata["undefined"])
     dsts = [o.name for o in instruction.dsts]
-    against = options.override(backend=metadata.get("against", "numpy")).backend
-    implementation = metadata.get("implementation")
-    if implementation is not None and not isinstance(implementation, str):
-        raise TypeError("implementation must be text")
-    causes = metadata.get("causes", [])
-    if not isinstance(causes, list) or not all(isinstance(cause, str) for cause in causes):
-        raise TypeError("causes must be a list of texts")
-    origin, tile, outside = metadata["origin"], metadata["tile"], metadata.get("outside")
-    if not isinstance(origin, str) or not isinstance(tile, int):
-        raise TypeError("origin must be text and tile an integer")
-    if outside not in (None, *OUTSIDE):
-        raise TypeError(f"outside is {outside!r}: allowed null, {', '.join(OUTSIDE)}")
 
     def held(key: str, name: str) -> NumPyArray:
         array, ty = arrays[key], types[name]
@@ -240,13 +228,25 @@ def _from(metadata: dict[str, Any], arrays: dict[str, NumPyArray]) -> SavedTile:
         undefined=options.undefined,
         target=options.target.name,
         backend=options.backend,
-        origin=origin,
-        tile=tile,
-        outside=outside,
-        against=against,
-        implementation=implementation,
-        causes=tuple(causes),
+        against=options.override(backend=metadata.get("against", "numpy")).backend,
+        **_history(metadata),
     )
+
+
+def _history(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Where a tile comes from and what is known about it."""
+    origin, tile, outside = metadata["origin"], metadata["tile"], metadata.get("outside")
+    if not isinstance(origin, str) or not isinstance(tile, int):
+        raise TypeError("origin must be text and tile an integer")
+    if outside not in (None, *OUTSIDE):
+        raise TypeError(f"outside is {outside!r}: allowed null, {', '.join(OUTSIDE)}")
+    implementation, causes = metadata.get("implementation"), metadata.get("causes", [])
+    if implementation is not None and not isinstance(implementation, str):
+        raise TypeError("implementation must be text")
+    if not isinstance(causes, list) or not all(isinstance(cause, str) for cause in causes):
+        raise TypeError("causes must be a list of texts")
+    found = {"origin": origin, "tile": tile, "outside": outside, "implementation": implementation}
+    return {**found, "causes": tuple(causes)}
 
 
 def _pair(array: NumPyArray) -> tuple[int, int]:
