@@ -302,3 +302,51 @@ def test_a_dump_that_leaves_out_the_outside_is_explained_inside(tmp_path: Path) 
     checked = dumps.check_dump(path, dumps.instruction_of(path), current_options(), "ignore")
     found = diagnose_evidence(checked.evidence, checked.comparison)
     assert "dst's valid region taken one column short" in found.explanation.causes
+
+
+# -- tiles of the batch taken for one another ---------------------------------------------------------------------
+
+
+def rolled(by, what):
+    """Valid regions, one source or everything of a neighbour."""
+
+    def execute(call):
+        tiles = dict(call.tiles)
+        order = np.roll(np.arange(call.batch), -by)
+        for name, tile in call.tiles.items():
+            data = tile.data[order] if name in what["data"] else tile.data
+            where = order if name in what["regions"] else slice(None)
+            tiles[name] = type(tile).from_array(data, tile.type, *(np.asarray(n)[where] for n in tile.region))
+        reference(call._replace(tiles=tiles))
+
+    return execute
+
+
+@pytest.mark.parametrize(
+    ("execute", "cause"),
+    [
+        (
+            rolled(1, {"regions": ["dst", "src0", "src1"], "data": []}),
+            "the valid regions of dst, src0 and src1 taken from the next tile",
+        ),
+        (rolled(-1, {"regions": ["src1"], "data": []}), "src1's valid region taken from the previous tile"),
+        (rolled(-1, {"regions": [], "data": ["src0"]}), "src0 of the previous tile read"),
+        (
+            rolled(1, {"regions": ["dst", "src0", "src1"], "data": ["src0", "src1"]}),
+            "the result of the next tile",
+        ),
+    ],
+)
+def test_a_neighbour_taken_for_a_tile(execute: Any, cause: str) -> None:
+    found = diagnosed("TPARTMIN", ("i16",), execute)
+    assert cause in found.explanation.causes
+
+
+def test_the_first_valid_region_taken_for_all() -> None:
+    def execute(call):
+        tiles = {n: t.with_valid(*t.region.of_tile(0)) for n, t in call.tiles.items()}
+        reference(call._replace(tiles=tiles))
+
+    found = diagnosed("TROWMIN", ("f32",), execute)
+    assert found.explanation.causes == ("the valid regions of dst and src taken from the first tile of the batch",)
+    assert "depends on the rest of its batch" in found.shrunk.why_not

@@ -108,7 +108,7 @@ def test_what_fails_in_company_only_is_left_as_it_is() -> None:
         (regions({"dst": (-1, 0)}) if call.batch > 1 else reference)(call)
 
     found = shrunk("TROWMIN", ("i16",), execute)
-    assert (found.tile, found.calls) == (None, 12)
+    assert (found.tile, found.calls) == (None, 13)
     assert found.why_not == (
         "the tile did not fail alone, run 12 times: the failure depends on the rest of its batch, or is rare"
     )
@@ -170,3 +170,39 @@ def test_a_drawn_tile_is_not_changed_by_shrinking() -> None:
     again = draw(campaign, 0, tile.tile + 1).sources
     for name, tiles in again.items():
         assert tile.arrays[name].tolist() == tiles.data[tile.tile].view(np.uint32).tolist()
+
+
+def test_a_fault_of_given_valid_regions_only_is_said() -> None:
+    def execute(call):
+        (reference if call.tiles["dst"].region.uniform else regions({"dst": (-1, 0)}))(call)
+
+    found = shrunk("TPARTMIN", ("i32",), execute)
+    assert found.why_not == "the tile fails only where every tile of a batch is given a valid region of its own"
+
+
+def test_an_implementation_that_raises_on_one_tile_is_said() -> None:
+    def execute(call):
+        if call.batch == 1:
+            raise ValueError("a batch of one")
+        regions({"dst": (-1, 0)})(call)
+
+    found = shrunk("TPARTMIN", ("i32",), execute)
+    assert found.tile is None
+    assert found.why_not == "run alone, the tile makes the implementation raise ValueError: a batch of one"
+
+
+def test_what_was_seen_is_that_of_the_tile_that_is_kept() -> None:
+    def execute(call):
+        reference(call)
+        dst, a = call.tiles["dst"], call.tiles["src0"]
+        for t in range(dst.batch):
+            rows, cols = dst.region.of_tile(t)
+            if rows > 1 and cols > 1 and a.data[t, 0, 0] != a.data[t, 1, 1]:  # cannot move to the origin
+                dst.data[t, 1, 1] = a.data[t, 0, 0] ^ 3
+
+    found = shrunk("TPARTMIN", ("i32",), execute)
+    assert found.tile.valid["dst"] == (2, 2)
+    call = found.tile.call()
+    execute(call)
+    assert call.tiles["dst"].data[0].view(np.uint32).tolist() == found.tile.seen["dst"].tolist()
+    assert found.tile.seen["dst"].tolist() != found.tile.expected["dst"].tolist()

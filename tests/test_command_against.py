@@ -137,6 +137,21 @@ def test_check_explains_a_dump(inside: Inside, tmp_path: Path) -> None:
     assert (status, SHORT in out) == (1, True)
 
 
+def test_an_unsupported_pattern_that_was_computed_anyway_is_recognised(inside: Inside, tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    a, b = (rng.integers(-99, 99, (30, 8, 16)).astype(np.int16) for _ in range(2))
+    dst = np.zeros_like(a)
+    dst[:, :5, :6] = np.minimum(a, b)[:, :5, :6]
+    valid = {f"{name}_valid": np.array(region, np.int32) for name, region in (("dst", (5, 6)), ("src0", (5, 2)))}
+    np.savez(tmp_path / "tpartmin_mine.npz", dst=dst, src0=a, src1=b, src1_valid=np.array([2, 6], np.int32), **valid)
+    status, _, err = inside("check", "tpartmin_mine.npz")
+    assert (status, "dst's valid region must equal that of src0 or src1" in err) == (2, True)
+    status, out, _ = inside("check", "tpartmin_mine.npz", "--undefined", "zero", "--json")
+    (data,) = json.loads(out)["files"]
+    assert status == 1
+    assert "undefined valid regions computed as if src0 and src1 covered dst" in data["causes"]
+
+
 def test_replay_runs_one_thing(inside: Inside) -> None:
     status, _, err = inside("replay", "x.npz", "--backend", "cpu", "--against", "mine:f")
     assert (status, err) == (2, "error: --backend cpu and --against mine:f: allowed one of them\n")

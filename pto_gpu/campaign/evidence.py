@@ -31,7 +31,8 @@ class Evidence:
     """A batch of tiles, and the results that somebody got. ``failing``: places of the tiles that differ, int64[n].
 
     ``before``: every operand but tmp, dst as it was before the run. ``seen``: the bits of each dst after it.
-    ``whole``: whether elements of dst outside its valid region count.
+    ``whole``: whether elements of dst outside its valid region count. ``origin``: the batch that these tiles were taken
+    from, and their places in it; None for the batch itself.
     """
 
     instruction: Instruction
@@ -42,6 +43,7 @@ class Evidence:
     seen: Results
     failing: NumPyArray
     whole: bool = True
+    origin: tuple[Evidence, NumPyArray] | None = None
 
     @classmethod
     def of(
@@ -66,6 +68,16 @@ class Evidence:
         """Tiles in the batch."""
         return self.before[self.instruction.dsts[0].name].batch
 
+    @property
+    def batch_of_all(self) -> Evidence:
+        """The batch that the tiles were run in."""
+        return self.origin[0] if self.origin else self
+
+    @property
+    def places(self) -> NumPyArray:
+        """Where the tiles are in the batch that they were run in, int64[batch]."""
+        return self.origin[1] if self.origin else np.arange(self.batch)
+
     def under(self, rules: Numerics) -> Evidence:
         """The same tiles, with another rule set for the reference."""
         return replace(self, rules=rules)
@@ -74,7 +86,9 @@ class Evidence:
         """A copy of some of the tiles, in that order; ``places`` int64[n]."""
         before = {name: _taken(tiles, places) for name, tiles in self.before.items()}
         seen = {name: array[places] for name, array in self.seen.items()}
-        return replace(self, before=before, seen=seen, failing=np.nonzero(np.isin(places, self.failing))[0])
+        failing = np.nonzero(np.isin(places, self.failing))[0]
+        origin = (self.batch_of_all, self.places[places])
+        return replace(self, before=before, seen=seen, failing=failing, origin=origin)
 
     def sample(self, limit: int = SAMPLED) -> Evidence:
         """At most ``limit`` failing tiles, from all over the batch, and as many others; few if tiles are large."""

@@ -10,9 +10,11 @@ from typing import Final
 
 import numpy as np
 
+from pto_gpu.campaign.batch_faults import batch_faults
 from pto_gpu.campaign.evidence import Evidence, Results
-from pto_gpu.campaign.faults import Fault, region_faults
+from pto_gpu.campaign.fault import Fault
 from pto_gpu.campaign.operand_faults import operand_faults
+from pto_gpu.campaign.region_faults import region_faults
 from pto_gpu.campaign.result_faults import result_faults
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa.record import Instruction
@@ -61,7 +63,7 @@ def explain(evidence: Sequence[Evidence], elements: int, seconds: float = SECOND
     head = next(e for e in samples if len(e.failing)).head()
     asked, record = head.rules, head.instruction
     agreeing = [r for r in rule_sets(record, asked) if _agrees(r, [head, *samples], evidence)]
-    causes, complete = _causes(head, samples, time.monotonic() + seconds)
+    causes, complete = _causes(head, samples, evidence, time.monotonic() + seconds)
     return Explanation(
         tiles=sum(e.batch for e in evidence),
         elements=elements,
@@ -110,25 +112,32 @@ def faults(instruction: Instruction, asked: Numerics) -> Iterator[Fault]:
     yield from region_faults(instruction)
     yield from operand_faults(instruction)
     yield from result_faults(instruction)
+    yield from batch_faults(instruction)
 
 
 def _under(rules: Numerics) -> Callable[[Evidence], Results]:
     return lambda e: e.under(rules).reference()
 
 
-def _causes(head: Evidence, samples: Sequence[Evidence], deadline: float) -> tuple[list[str], bool]:
-    """The faults that give every tile of the samples, the simplest first, and whether all were tried."""
-    found, complete = _matching(head, samples, deadline)
+def _causes(
+    head: Evidence, samples: Sequence[Evidence], evidence: Sequence[Evidence], deadline: float
+) -> tuple[list[str], bool]:
+    """The faults that give every tile, the simplest first, and whether all were tried."""
+    found, complete = _matching(head, samples, evidence, deadline)
     if found:
         return [f.name for f in found], complete
     for rules in rule_sets(head.instruction, head.rules):  # a fault beside another rule set
-        found, complete = _matching(head.under(rules), [e.under(rules) for e in samples], deadline)
+        few, all_of_them = ([e.under(rules) for e in batches] for batches in (samples, evidence))
+        found, complete = _matching(head.under(rules), few, all_of_them, deadline)
         if found:
             return [f"{f.name}, under {names_of(head.instruction, rules)[0]}" for f in found], complete
     return [name for name, alike in _KINDS.items() if all(_only(e, alike) for e in samples)], complete
 
 
-def _matching(head: Evidence, samples: Sequence[Evidence], deadline: float) -> tuple[list[Fault], bool]:
+def _matching(
+    head: Evidence, samples: Sequence[Evidence], evidence: Sequence[Evidence], deadline: float
+) -> tuple[list[Fault], bool]:
+    """Faults that give the one tile of ``head``, then those of ``samples``, then all, as far as there is time."""
     found: list[Fault] = []
     complete = True
     for fault in faults(head.instruction, head.rules):
@@ -137,9 +146,18 @@ def _matching(head: Evidence, samples: Sequence[Evidence], deadline: float) -> t
             break
         if any(fault.includes(simpler) for simpler in found):
             continue
-        if _gives(fault, head) and all(_gives(fault, e) for e in samples):
+        if all(_gives(fault, e) for e in (head, *samples)) and _gives_all(fault, evidence, deadline):
             found.append(fault)
     return sorted(found, key=lambda f: len(f.operands)), complete
+
+
+def _gives_all(fault: Fault, evidence: Sequence[Evidence], deadline: float) -> bool:
+    for block in (block for e in evidence for block in e.blocks()):
+        if time.monotonic() > deadline:
+            return True  # the samples were
+        if not _gives(fault, block):
+            return False
+    return True
 
 
 def _gives(fault: Fault, e: Evidence) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from pto_gpu.campaign.compare import INDEX, NAN, OUTSIDE, SIGNED_ZERO, TIE, VALUE, Mismatch, value_of
 from pto_gpu.campaign.diagnose import Diagnosis, diagnose
 from pto_gpu.campaign.explain import Explanation
-from pto_gpu.campaign.faults import listed
+from pto_gpu.campaign.fault import listed
 from pto_gpu.campaign.report import counted, element_text, mismatch_data, result_lines
 from pto_gpu.campaign.results import Result
 from pto_gpu.campaign.run import Execute

@@ -10,7 +10,7 @@ import numpy as np
 
 from pto_gpu import backends
 from pto_gpu.campaign.evidence import Evidence, Results, inside, like, per_tile
-from pto_gpu.campaign.faults import Effect, Fault, sides
+from pto_gpu.campaign.fault import Effect, Fault, sides
 from pto_gpu.campaign.storage import bits
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa.record import Family, Instruction, Kind

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from pto_gpu.campaign.compare import OUTSIDE, Comparison
-from pto_gpu.campaign.faults import sides
+from pto_gpu.campaign.fault import sides
 from pto_gpu.campaign.saved import SavedTile
 from pto_gpu.campaign.simpler import filled_outside, simpler_elements
 from pto_gpu.campaign.trial import Candidate, Execute, Trial
@@ -61,7 +61,8 @@ def shrink(tile: SavedTile, execute: Execute, expect: Execute, calls: int = CALL
     _smaller_types(trial)
     filled_outside(trial)
     simpler_elements(trial)
-    return Shrunk(trial.saved(), trial.comparison, trial.calls, flaky=trial.flaky)
+    comparison = trial.found.comparison if trial.found else None
+    return Shrunk(trial.saved(), comparison, trial.calls, flaky=trial.flaky)
 
 
 # -- rows and columns ---------------------------------------------------------------------------------------
@@ -154,7 +155,7 @@ def _towards_origin(trial: Trial) -> None:
     """Exchange the row and the column of the first difference with earlier ones, as long as it moves."""
     for axis in (0, 1):
         while not trial.over:
-            place = _place(trial.comparison)
+            place = _place(trial.found.comparison if trial.found else None)
             candidates = [_exchanged(trial, axis, place[axis], other) for other in range(place[axis])]
             if not trial.accept(candidates, partial(_nearer, place)):
                 break

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from pto_gpu.campaign.compare import Comparison, compare
+from pto_gpu.campaign.npz import first_line
 from pto_gpu.campaign.saved import SavedTile
 from pto_gpu.campaign.storage import bits
 from pto_gpu.checks import check_regions, check_types
@@ -40,6 +40,14 @@ class Candidate:
     arrays: Mapping[str, NumPyArray]
 
 
+class Found(NamedTuple):
+    """How a candidate failed alone. ``seen``, ``expected``: the bits of each dst ``[rows, cols]``."""
+
+    comparison: Comparison
+    seen: Mapping[str, NumPyArray]
+    expected: Mapping[str, NumPyArray]
+
+
 class Trial:
     """The best candidate so far, and what running others on the implementation under test costs."""
 
@@ -48,13 +56,11 @@ class Trial:
         self.tile, self.execute, self.expect = tile, execute, expect
         self.best = Candidate(tile.types, tile.valid, tile.arrays)
         self.calls = self.accepted = 0
-        self.comparison: Comparison | None = None
+        self.found: Found | None = None
         self.flaky = self.capacity_matters = False
         self.why_not = ""
         self._most, self._end = calls, time.monotonic() + seconds
-        self._category = ""
-        self._seen: Mapping[str, NumPyArray] = {}
-        self._expected: Mapping[str, NumPyArray] = {}
+        self._category = self._raised = ""
 
     @property
     def over(self) -> bool:
@@ -70,15 +76,22 @@ class Trial:
             outcomes.append(self._alone(self.best))
         failed = [found for found in outcomes if found is not None]
         if not failed:
-            runs = "once" if len(outcomes) == 1 else f"{len(outcomes)} times"
-            self.why_not = f"the tile did not fail alone, run {runs}: the failure depends on the rest of its batch"
-            if len(outcomes) > 1:
-                self.why_not += ", or is rare"
+            self.why_not = self._reason(len(outcomes))
             return False
         self.flaky = len(failed) < len(outcomes)
-        self.comparison = failed[-1]
-        self._category = _main_category(failed[-1].categories)
+        self.found = failed[-1]
+        self._category = self.found.comparison.categories.most_common(1)[0][0]
         return True
+
+    def _reason(self, runs: int) -> str:
+        """Why the tile, which failed in its batch, does not fail alone."""
+        if self._raised:
+            return f"run alone, the tile makes the implementation raise {self._raised}"
+        if self._batch([self.best]):
+            return "the tile fails only where every tile of a batch is given a valid region of its own"
+        times = "once" if runs == 1 else f"{runs} times"
+        rare = ", or is rare" if runs > 1 else ""
+        return f"the tile did not fail alone, run {times}: the failure depends on the rest of its batch{rare}"
 
     def fails(self, candidates: Sequence[Candidate]) -> list[bool]:
         """Which of the candidates, all of the same types, fail when they are run in one batch."""
@@ -106,21 +119,23 @@ class Trial:
                 if self.over:
                     return False
                 found = self._alone(candidate)
-                if found and self._category in found.categories and better(found):
-                    self.best, self.comparison = candidate, found
+                if found and self._category in found.comparison.categories and better(found.comparison):
+                    self.best, self.found = candidate, found
                     self.accepted += 1
                     return True
         return False
 
-    def saved(self) -> SavedTile:
-        """The best candidate, with what was seen and expected when it failed."""
+    def saved(self) -> SavedTile | None:
+        """The best candidate, with what was seen and expected when it failed; None before it has."""
+        if self.found is None:
+            return None
         return replace(
             self.tile,
             types=self.best.types,
             valid=self.best.valid,
             arrays=self.best.arrays,
-            seen=self._seen,
-            expected=self._expected,
+            seen=self.found.seen,
+            expected=self.found.expected,
             origin=f"{self.tile.origin}_shrunk",
         )
 
@@ -153,22 +168,21 @@ class Trial:
         return [candidates[i] for i in np.nonzero(wrong)[0].tolist() if self._alike(_one(seen, i), _one(expected, i))]
 
     def _alike(self, seen: Mapping[str, TileBuf], expected: Mapping[str, TileBuf]) -> bool:
-        """Whether one tile differs in the same way as the tile to be shrunk."""
-        return self._category in compare(self.tile.instruction, seen, seen, expected).categories
+        """Whether one tile differs in the same way as the tile to be shrunk, or at all before that is known."""
+        return not self._category or self._category in compare(self.tile.instruction, seen, seen, expected).categories
 
-    def _alone(self, candidate: Candidate) -> Comparison | None:
+    def _alone(self, candidate: Candidate) -> Found | None:
         """The differences of a batch of one, with uniform valid regions; None if there are none."""
         try:
             seen, expected = self._run([candidate], candidate.valid)
-        except Exception:
+        except Exception as error:
+            self._raised = f"{type(error).__name__}: {first_line(error)}"
             return None
-        found = compare(self.tile.instruction, seen, seen, expected, self.tile.tile)
-        if not found.elements:
+        comparison = compare(self.tile.instruction, seen, seen, expected, self.tile.tile)
+        if not comparison.elements:
             return None
-        if not self._category or self._category in found.categories:
-            dsts = [o.name for o in self.tile.instruction.dsts]
-            self._seen, self._expected = ({n: bits(t[n].data)[0] for n in dsts} for t in (seen, expected))
-        return found
+        dsts = [o.name for o in self.tile.instruction.dsts]
+        return Found(comparison, *({name: bits(t[name].data)[0] for name in dsts} for t in (seen, expected)))
 
     def _run(
         self, candidates: Sequence[Candidate], regions: Mapping[str, Sequence[object]]
@@ -193,7 +207,3 @@ def _one(tiles: Mapping[str, TileBuf], place: int) -> dict[str, TileBuf]:
         name: TileBuf.from_array(t.data[place : place + 1], t.type, *t.region.of_tile(place))
         for name, t in tiles.items()
     }
-
-
-def _main_category(categories: Counter[str]) -> str:
-    return categories.most_common(1)[0][0]
