@@ -134,11 +134,26 @@ def after(change):
     ("change", "cause"),
     [
         (other_payload, "nothing but the bits of NaNs differs"),
-        (one_up, "nothing but rounding differs: by one in the last place"),
+        (one_up, "nothing but the last place of numbers differs"),
     ],
 )
 def test_the_kind_of_difference_is_said_where_no_fault_gives_the_bits(change: Any, cause: str) -> None:
     assert diagnosed("TPRELU", ("f32",), after(change)).explanation.causes == (cause,)
+
+
+def test_two_kinds_of_difference_are_said_together() -> None:
+    change = after(lambda x: other_payload(np.where(x == 0, np.abs(x), x)))
+
+    def execute(call):
+        signs_of_zeros_at_random(call)
+        dst = call.tiles["dst"]
+        dst.data[...] = other_payload(dst.data)
+
+    assert diagnosed("TPRELU", ("f32",), execute).explanation.causes == (
+        "nothing but the bits of NaNs and the sign of zeros differs",
+    )
+    found = diagnosed("TPARTMIN", ("f32",), change)
+    assert found.explanation.causes == ("nothing but the bits of NaNs and the sign of zeros differs",)
 
 
 def signs_of_zeros_at_random(call):

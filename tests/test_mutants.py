@@ -4,7 +4,8 @@ from functools import cache
 
 import oracle
 import pytest
-from mutants import ALONE, MUTANTS, RULE_SETS, reference
+from mutant_table import ALONE, MUTANTS, RULE_SETS
+from mutants import reference
 from rig import rules_of
 
 from pto_gpu.campaign import diagnose

@@ -12,7 +12,7 @@ from pto_gpu import backends
 from pto_gpu.campaign.storage import bits
 from pto_gpu.defaults import Options
 from pto_gpu.interop import NumPyArray
-from pto_gpu.isa.record import Call, Instruction, Operand, Role
+from pto_gpu.isa.record import Call, Instruction, Kind, Operand, Role
 from pto_gpu.numerics import Numerics
 from pto_gpu.regions import Region
 from pto_gpu.tilebuf import TileBuf
@@ -180,6 +180,11 @@ def inside(tiles: TileBuf) -> NumPyArray:
     rows, cols = (n[:, None, None] for n in per_tile(tiles))
     result: NumPyArray = (np.arange(tiles.type.rows)[:, None] < rows) & (np.arange(tiles.type.cols) < cols)
     return result
+
+
+def value_dsts(e: Evidence) -> list[str]:
+    """The destinations that hold values of a floating-point type."""
+    return [o.name for o in e.instruction.dsts if o.kind is Kind.VALUE and e.before[o.name].type.element.is_float]
 
 
 def like(tiles: TileBuf, data: Any) -> TileBuf:

@@ -12,14 +12,14 @@ import numpy as np
 
 from pto_gpu.campaign.batch_faults import batch_faults
 from pto_gpu.campaign.evidence import Evidence, Results
-from pto_gpu.campaign.fault import Fault
+from pto_gpu.campaign.fault import Fault, listed
 from pto_gpu.campaign.operand_faults import operand_faults
 from pto_gpu.campaign.region_faults import region_faults
 from pto_gpu.campaign.result_faults import result_faults
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa.record import Instruction
 from pto_gpu.numerics import NAN_RULES, NUMERICS, TIE_RULES, ZERO_RULES, Numerics
-from pto_gpu.types import ELEMENT_TYPES, ElementType
+from pto_gpu.types import ElementType
 
 #: Causes that are named: where several give the same bits, the simplest.
 SHOWN: Final = 3
@@ -131,7 +131,7 @@ def _causes(
         found, complete = _matching(head.under(rules), few, all_of_them, deadline)
         if found:
             return [f"{f.name}, under {names_of(head.instruction, rules)[0]}" for f in found], complete
-    return [name for name, alike in _KINDS.items() if all(_only(e, alike) for e in samples)], complete
+    return _kinds(samples), complete
 
 
 def _matching(
@@ -188,17 +188,25 @@ def _neighbours(seen: NumPyArray, right: NumPyArray, element: ElementType) -> Nu
 
 
 _KINDS: Final[Mapping[str, Callable[[NumPyArray, NumPyArray, ElementType], NumPyArray]]] = {
-    "nothing but the bits of NaNs differs": _both_nan,
-    "nothing but the sign of zeros differs": _both_zero,
-    "nothing but rounding differs: by one in the last place": _neighbours,
+    "the bits of NaNs": _both_nan,
+    "the sign of zeros": _both_zero,
+    "the last place of numbers": _neighbours,
 }
 
 
-def _only(e: Evidence, alike: Callable[[NumPyArray, NumPyArray, ElementType], NumPyArray]) -> bool:
-    """Whether every different element is of one kind, and a floating-point number."""
-    right = e.reference()
-    for name, mask in e.different(right).items():
-        element = ELEMENT_TYPES[e.before[name].type.dtype]
-        if mask.any() and not (element.is_float and alike(e.seen[name][mask], right[name][mask], element).all()):
-            return False
-    return True
+def _kinds(samples: Sequence[Evidence]) -> list[str]:
+    """Which kinds of difference there are, as one cause; none if some element differs in another way."""
+    kinds = set()
+    for e in samples:
+        right = e.reference()
+        for name, mask in e.different(right).items():
+            element = e.before[name].type.element
+            if not mask.any():
+                continue
+            if not element.is_float:
+                return []
+            alike = {kind: test(e.seen[name][mask], right[name][mask], element) for kind, test in _KINDS.items()}
+            if not np.logical_or.reduce(list(alike.values())).all():
+                return []
+            kinds |= {kind for kind, where in alike.items() if where.any()}
+    return [f"nothing but {listed([kind for kind in _KINDS if kind in kinds])} differs"]

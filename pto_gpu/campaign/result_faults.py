@@ -1,16 +1,15 @@
-"""Faults in what is computed: NaN, signed zeros, subnormals, the rounding of products, where a result is repeated."""
+"""Faults in what is computed: NaN, signed zeros, subnormals, where a result is repeated."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from pto_gpu import backends
-from pto_gpu.campaign.evidence import Evidence, Results, inside, like, per_tile
+from pto_gpu.campaign.evidence import Evidence, Results, inside, like, per_tile, value_dsts
 from pto_gpu.campaign.fault import Effect, Fault, sides
+from pto_gpu.campaign.product_faults import product_faults
 from pto_gpu.campaign.storage import bits
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa.record import Family, Instruction, Kind
@@ -19,8 +18,6 @@ from pto_gpu.types import BLOCK_BYTES, ElementType
 
 #: Bits to bits, of one element type.
 _Change = Callable[[NumPyArray, ElementType], NumPyArray]
-#: The product of two arrays of one floating-point type, rounded somehow.
-_Product = Callable[[NumPyArray, NumPyArray], NumPyArray]
 
 
 def result_faults(instruction: Instruction) -> Iterator[Fault]:
@@ -29,20 +26,17 @@ def result_faults(instruction: Instruction) -> Iterator[Fault]:
     if "nan" in instruction.rules_used:
         yield Fault("-0 and +0 taken as equal: the earlier one is kept", _zeros_in_order(backwards=False))
         yield Fault("-0 and +0 taken as equal: the later one is kept", _zeros_in_order(backwards=True))
+    if instruction.family is Family.PARTIAL_ARG:
+        yield Fault("-0 taken as less than +0, where they tie", _zeros_ordered)
     for how, flush in (("keeping their sign", _flushed), ("to +0", _flushed_to_plus_zero)):
         yield Fault(f"subnormal results flushed {how}", _after(flush))
         yield Fault(f"subnormal operands flushed {how}", _before(flush))
         yield Fault(f"subnormal operands and results flushed {how}", _both(flush))
-    yield from _nan_faults()
-    yield from _product_faults()
+    yield from _nan_faults(instruction)
+    yield from product_faults()
     if instruction.family is Family.ROW_REDUCE:
         yield Fault("the result of a row written to all columns of dst", _repeated(whole_row=True))
         yield Fault("the result of a row written to the whole first 32-byte block of dst", _repeated(whole_row=False))
-
-
-def value_dsts(e: Evidence) -> list[str]:
-    """The destinations that hold values of a floating-point type."""
-    return [o.name for o in e.instruction.dsts if o.kind is Kind.VALUE and e.before[o.name].type.element.is_float]
 
 
 def _after(change: _Change) -> Effect:
@@ -124,6 +118,25 @@ def _zeros_in_order(*, backwards: bool) -> Effect:
     return effect
 
 
+def _zeros_ordered(e: Evidence) -> Results | None:
+    """Of two zeros the negative one is made less, and then a zero again."""
+    values = [o.name for o in e.instruction.sources if o.kind is Kind.VALUE]
+    element = e.before[values[0]].type.element
+    rows, cols = (min(e.before[name].data.shape[axis] for name in values) for axis in (1, 2))
+    window = (slice(None), slice(rows), slice(cols))
+    data = {name: bits(e.before[name].data).copy() for name in values}
+    zeros = np.logical_and.reduce([_magnitude(x[window], element) == 0 for x in data.values()])
+    minus, less = element.bits_dtype.type(_sign(element)), element.bits_dtype.type(_sign(element) | 1)
+    for x in data.values():
+        x[window] = np.where(zeros & (x[window] == minus), less, x[window])
+    results = e.reference({name: like(e.before[name], x.view(element.numpy)) for name, x in data.items()})
+    for name in value_dsts(e):
+        here = zeros[:, : results[name].shape[1], : results[name].shape[2]]
+        part = results[name][:, : here.shape[1], : here.shape[2]]
+        part[...] = np.where(here & (part == less), minus, part)
+    return results
+
+
 def _backwards(e: Evidence) -> dict[str, TileBuf]:
     """The operands of a comparison in the opposite order: sides exchanged, or valid columns reversed."""
     if e.instruction.family is Family.ROW_REDUCE:
@@ -148,13 +161,21 @@ def _is_nan(x: NumPyArray, element: ElementType) -> NumPyArray:
     return _magnitude(x, element) > (element.infinity or 0)
 
 
-def _nan_faults() -> Iterator[Fault]:
+def _nan_faults(instruction: Instruction) -> Iterator[Fault]:
     yield Fault("the sign of every NaN turned over", _after(_nan_negated))
     yield Fault("the canonical NaN has its sign bit set", _after(_canonical_negated))
-    for last in (False, True):
-        which = "last" if last else "first"
-        yield Fault(f"a NaN result keeps the bits of the {which} NaN operand", _payload_kept(last=last, quiet=False))
-        yield Fault(f"a NaN result keeps the payload of the {which} NaN operand", _payload_kept(last=last, quiet=True))
+    values = tuple(o.name for o in instruction.sources if o.kind is Kind.VALUE)
+    for which, order in (("first", values), ("last", values[::-1])):
+        of = f"of the {which} NaN operand"
+        yield Fault(f"a NaN result keeps the bits {of}", _nan_kept(order, which == "last"))
+        yield Fault(f"a NaN result keeps the payload {of}", _nan_kept(order, which == "last", _quieted))
+        yield Fault(
+            f"a NaN result keeps the payload {of}, else has its sign bit set, as on x86",
+            _nan_kept(order, which == "last", _quieted, _canonical_negated),
+        )
+    if len(values) > 1:
+        for name in values:
+            yield Fault(f"a NaN of {name} is kept as it is", _nan_kept((name,)))
     yield Fault("every NaN made canonical, copied ones too", _after(_canonical))
 
 
@@ -170,159 +191,57 @@ def _canonical(x: NumPyArray, element: ElementType) -> NumPyArray:
     return np.where(_is_nan(x, element), x.dtype.type(element.canonical_nan or 0), x)
 
 
-def _payload_kept(*, last: bool, quiet: bool) -> Effect:
-    """A canonical NaN replaced by a NaN of the operands there: of the row, for a reduction."""
+def _quieted(x: NumPyArray, element: ElementType) -> NumPyArray:
+    quiet: NumPyArray = x | x.dtype.type((element.canonical_nan or 0) & ~(element.infinity or 0))
+    return quiet
+
+
+def _same(x: NumPyArray, element: ElementType) -> NumPyArray:
+    del element
+    return x
+
+
+def _nan_kept(
+    sources: tuple[str, ...], from_right: bool = False, kept: _Change = _same, none: _Change = _same
+) -> Effect:
+    """A canonical NaN replaced by the first NaN of ``sources`` there, changed by ``kept``; without one, by ``none``.
+
+    Of a reduction the NaN of its row that stands first, or last if ``from_right``.
+    """
 
     def effect(e: Evidence) -> Results | None:
         results = e.reference()
         names = value_dsts(e)
         for name in names:
             element = e.before[name].type.element
-            nan, found = _nan_operand(e, results[name].shape, element, last=last)
-            if quiet:
-                nan |= nan.dtype.type((element.canonical_nan or 0) & ~(element.infinity or 0))
-            made = (results[name] == element.canonical_nan) & found & inside(e.before[name])
-            results[name] = np.where(made, nan, results[name])
+            made = (results[name] == element.canonical_nan) & inside(e.before[name])
+            nan, found = _nan_operand(e, sources, results[name], from_right)
+            changed = np.where(found, kept(nan, element), none(results[name], element))
+            results[name] = np.where(made, changed, results[name])
         return results if names else None
 
     return effect
 
 
 def _nan_operand(
-    e: Evidence, shape: tuple[int, ...], element: ElementType, *, last: bool
+    e: Evidence, sources: tuple[str, ...], result: NumPyArray, from_right: bool
 ) -> tuple[NumPyArray, NumPyArray]:
-    """The first or last NaN among the operands of each element of dst, and where there is one."""
-    nan = np.zeros(shape, element.bits_dtype)
-    found = np.zeros(shape, bool)
-    for source in e.instruction.sources:
-        if source.kind is not Kind.VALUE:
-            continue
-        tiles = e.before[source.name]
+    """The first NaN of ``sources`` at each element of dst, and where there is one."""
+    nan, found = np.zeros_like(result), np.zeros(result.shape, bool)
+    for source in sources:
+        tiles = e.before[source]
         data = bits(tiles.data)
-        here: NumPyArray = inside(tiles) & _is_nan(data, element)
+        here: NumPyArray = inside(tiles) & _is_nan(data, tiles.type.element)
         if e.instruction.family is Family.ROW_REDUCE:
-            place = here.shape[2] - 1 - here[:, :, ::-1].argmax(axis=2) if last else here.argmax(axis=2)
+            place = here.shape[2] - 1 - here[:, :, ::-1].argmax(axis=2) if from_right else here.argmax(axis=2)
             data = np.take_along_axis(data, place[:, :, None], axis=2)
             here = np.any(here, axis=2, keepdims=True)
-        rows, cols = min(shape[1], data.shape[1]), min(shape[2], data.shape[2])
+        rows, cols = (min(result.shape[axis], data.shape[axis]) for axis in (1, 2))
         window = (slice(None), slice(rows), slice(cols))
-        taken = here[window] if last else here[window] & ~found[window]
-        nan[window] = np.where(taken, data[window], nan[window])
+        new = here[window] & ~found[window]
+        nan[window] = np.where(new, data[window], nan[window])
         found[window] |= here[window]
     return nan, found
-
-
-# -- products -----------------------------------------------------------------------------------------------
-
-
-def _product_faults() -> Iterator[Fault]:
-    yield Fault("product rounded twice", _multiplied(_rounded_twice))
-    yield Fault("product rounded away from zero on ties", _multiplied(_ties_away))
-    yield Fault("product rounded towards zero", _multiplied(_towards_zero))
-    yield Fault("computed as max(x, 0) + slope * min(x, 0)", _multiplied(_max_plus_min))
-    yield Fault("subnormal products flushed keeping their sign", _multiplied(_product_flushed))
-
-
-def _multiplied(product: _Product) -> Effect:
-    """The formula with another product; no fault of an instruction that does not multiply."""
-
-    def effect(e: Evidence) -> Results | None:
-        names = value_dsts(e)
-        if not names:
-            return None
-        library = _library(product)
-        tiles = e.fresh({})
-        arrays = {name: t.data.view(library.array) for name, t in tiles.items()}
-        regions = {name: t.region for name, t in tiles.items()}
-        element = tiles[names[0]].type.element
-        with np.errstate(all="ignore"):
-            backends.load("numpy").evaluate(library, e.instruction, e.rules, element, arrays, regions)
-        return {o.name: bits(tiles[o.name].data) for o in e.instruction.dsts} if library.multiplied else None
-
-    return effect
-
-
-def _library(product: _Product) -> Any:
-    """NumPy, but for what ``*`` means on the arrays of type ``array``."""
-
-    class Array(np.ndarray[Any, Any]):
-        def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **keywords: Any) -> Any:
-            plain = [x.view(np.ndarray) if isinstance(x, Array) else x for x in inputs]
-            if ufunc is not np.multiply or method != "__call__":
-                return getattr(ufunc, method)(*plain, **keywords)
-            library.multiplied = True
-            return product(plain[0], plain[1]).view(Array)
-
-    class Library:
-        array = Array
-        multiplied = False
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(np, name)
-
-        def zeros(self, *arguments: Any, **keywords: Any) -> Any:
-            return np.zeros(*arguments, **keywords).view(Array)
-
-    library = Library()
-    return library
-
-
-def _exact(a: NumPyArray, b: NumPyArray) -> NumPyArray:
-    """The product, exact for elements of at most 32 bits."""
-    return a.astype(np.float64) * b.astype(np.float64)
-
-
-def _rounded_twice(a: NumPyArray, b: NumPyArray) -> NumPyArray:
-    """First to the significand of the type, whatever the exponent, then to the type: another result for subnormals."""
-    digits = _digits(a)
-    significand, exponent = np.frexp(_exact(a, b))
-    result: NumPyArray = np.ldexp(np.rint(np.ldexp(significand, digits)), exponent - digits).astype(a.dtype)
-    return result
-
-
-def _digits(x: NumPyArray) -> int:
-    import ml_dtypes
-
-    return int(ml_dtypes.finfo(x.dtype).nmant) + 1  # type: ignore[no-untyped-call]
-
-
-def _next_to(x: NumPyArray, *, away: bool) -> NumPyArray:
-    """The neighbour of each element, away from or towards zero; infinities and zeros as they are."""
-    pattern = bits(np.ascontiguousarray(x))
-    moved = (pattern + pattern.dtype.type(1)) if away else (pattern - pattern.dtype.type(1))
-    keep = ~np.isfinite(x.astype(np.float64)) | ((x == 0) & (not away))
-    return np.where(keep, pattern, moved).view(x.dtype)
-
-
-def _ties_away(a: NumPyArray, b: NumPyArray) -> NumPyArray:
-    exact = _exact(a, b)
-    near = exact.astype(a.dtype)
-    away = _next_to(near, away=True)
-    here, there = near.astype(np.float64), away.astype(np.float64)
-    tie = (exact != here) & (np.abs(there - exact) == np.abs(exact - here)) & np.isfinite(there)
-    return np.where(tie, away, near)
-
-
-def _towards_zero(a: NumPyArray, b: NumPyArray) -> NumPyArray:
-    exact = _exact(a, b)
-    near = exact.astype(a.dtype)
-    too_far = np.abs(near.astype(np.float64)) > np.abs(exact)
-    smaller = (bits(near) - bits(near).dtype.type(1)).view(a.dtype)  # below infinity is the largest number
-    return np.where(too_far, smaller, near)
-
-
-def _max_plus_min(a: NumPyArray, b: NumPyArray) -> NumPyArray:
-    zero = a.dtype.type(0)
-    result: NumPyArray = np.maximum(a, zero) + b * np.minimum(a, zero)
-    return result
-
-
-def _product_flushed(a: NumPyArray, b: NumPyArray) -> NumPyArray:
-    from pto_gpu.types import element_type_of
-
-    product = a * b
-    element = element_type_of(product.dtype)
-    return product if element is None else _flushed(bits(product), element).view(product.dtype)
 
 
 # -- rows ---------------------------------------------------------------------------------------------------
