@@ -102,7 +102,7 @@ def _run_again(result: Result, tested: run.Execute, failure: SavedTile, notes: l
     waves = _waves(result, failure.tile)
     found = [_wave_again(result.campaign, tested, *wave) for wave in waves]
     if result.campaign.against != "numpy":
-        found = _the_wrong_side(result.campaign, found, waves, notes)
+        found = _the_wrong_side(result, found, waves, notes)
     if not any(wrong for _, wrong in found):
         notes.append(f"tile {failure.tile} was equal when its wave was run again: explained by what was seen before")
         evidence = evidence_of(failure, failure.seen_tiles())
@@ -111,10 +111,10 @@ def _run_again(result: Result, tested: run.Execute, failure: SavedTile, notes: l
 
 
 def _the_wrong_side(
-    campaign: Campaign, found: list[_Found], waves: list[tuple[int, int]], notes: list[str]
+    result: Result, found: list[_Found], waves: list[tuple[int, int]], notes: list[str]
 ) -> list[_Found]:
-    """Of two backends, the results of the one that differs from the reference."""
-    tested, other = campaign.backend, campaign.against
+    """Of two sides, the results of the one that differs from the reference."""
+    campaign, tested, other = result.campaign, result.backend, result.campaign.against
     expect = run.backend_execute(campaign.expected_options)
     others = [_wave_again(campaign, expect, *wave) for wave in waves]
     tested_fails, other_fails = (any(wrong for _, wrong in side) for side in (found, others))
