@@ -279,6 +279,7 @@ def _described(campaign: Campaign, flight: _Flight, chosen: NumPyArray) -> _Piec
         int(found.tiles[0]),
         before=POISON_BYTE,
         origin=campaign.origin,
+        against=campaign.against,
         first_tile=first,
     )
     mismatches = tuple(replace(m, tile=int(numbers[m.tile])) for m in found.mismatches)
