@@ -27,7 +27,6 @@ Run = Callable[[], object]
 
 def fastest(runs: Mapping[str, Run], device: str, seconds: float) -> dict[str, float]:
     """The shortest time of each run; they take turns for about ``seconds``, each once untimed before it is timed."""
-
     wait = torch.cuda.synchronize if device != "cpu" else lambda: None
 
     def timed(run: Run) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 import oracle
 import pytest
 import torch
+from conftest import Pooled
 from rig import Case, Region, assert_same, cases, draw_bits, expected, types_for
 from special_values import uint
 
@@ -255,6 +256,21 @@ def test_shapes_without_memory() -> None:
     assert P.trowmin(x).shape == (7, 9, 1)
     values = P.tpartargmin(x, x[:, :4], x.to(torch.int16), x[:, :4].to(torch.int16))
     assert [(v.shape, v.dtype) for v in values] == [(x.shape, torch.float16), (x.shape, torch.int16)]
+
+
+def test_threads_are_those_of_torch(pooled: Pooled) -> None:
+    x, threads = torch.zeros(1000, 4, 16), torch.get_num_threads()
+    try:
+        for count, used in ((2, True), (1, False)):
+            torch.set_num_threads(count)
+            before = pooled.calls
+            P.trowmin(x)
+            assert (pooled.calls > before) == used
+        with pto.options(threads=3):
+            P.trowmin(x)
+        assert pooled.calls > before
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_undefined_regions() -> None:

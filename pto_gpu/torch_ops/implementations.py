@@ -56,7 +56,8 @@ def run_on_cpu(record: Instruction, call: Arguments, static: Static, dsts: Mappi
             _overlay(x, whole[operand.name])
         valid = region_of(ty, x.shape[0], *result.region, f"{record.name}: {operand.argument}")
         tiles[operand.name] = TileBuf(ty, interop.adopt(x, ty.element, record.name)[0], x.shape[0], "cpu", valid)
-    options = Options(resolve_target(call.target), "cpu", call.rules, call.undefined, current_options().threads)
+    threads = current_options().threads or torch.get_num_threads()
+    options = Options(resolve_target(call.target), "cpu", call.rules, call.undefined, threads)
     execute(record, {o.name: tiles[o.name] for o in (*record.dsts, *record.sources)}, options)
     for name, x in whole.items():
         x.copy_(tiles[name].torch()[:, : x.shape[1], : x.shape[2]])
