@@ -47,6 +47,8 @@ _HOME: Final = {
     "tilebuf": ["TileBuf"],
     "types": ["DYNAMIC", "ELEMENT_TYPES", "ElementType", "TileBufType"],
 }
+#: Modules that ``pto.`` reaches without an import of their own.
+_MODULES: Final = ("asm", "torch_ops")
 _MODULE_OF: Final = {name: module for module, names in _HOME.items() for name in names}
 
 
@@ -58,7 +60,7 @@ def __getattr__(name: str) -> Any:
     module = _MODULE_OF.get(name)
     if module is not None:
         value = getattr(_import(module), name)
-    elif name == "asm":  # the assembler, whose parser is slow to import
+    elif name in _MODULES:
         value = _import(name)
     elif name in (name.upper(), name.lower()) and name.upper() in _import("isa").instructions():
         value = _import("intrinsics").intrinsics()[name]
@@ -69,4 +71,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULE_OF, "asm", *_import("intrinsics").intrinsics()})
+    return sorted({*globals(), *_MODULE_OF, *_MODULES, *_import("intrinsics").intrinsics()})
