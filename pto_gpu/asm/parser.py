@@ -160,11 +160,12 @@ class PtoParser(Parser):
         """Make the operations the body of a function whose arguments are the inputs."""
         parsed, body = self._parsed, self._arguments
         for op in operations:
+            if isinstance(op, func.ReturnOp):
+                self.raise_error("a return stands in a function", parsed.spans[op])
             if op.parent is not None:
                 op.detach()
             body.add_op(op)
-        if not isinstance(body.last_op, func.ReturnOp):
-            body.add_op(func.ReturnOp())
+        body.add_op(func.ReturnOp())
         function = func.FuncOp("snippet", (body.arg_types, ()), Region(body))
         parsed.module.body.block.add_op(function)
         parsed.snippet = True
