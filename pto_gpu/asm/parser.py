@@ -180,7 +180,12 @@ class PtoParser(Parser):
     def parse_operation(self) -> Operation:
         """One operation; its position is that of its name."""
         operation = super().parse_operation()
-        self._parsed.spans[operation] = self._name_spans.pop()
+        span = self._parsed.spans[operation] = self._name_spans.pop()
+        if span.text.startswith('"'):  # the generic form lets anything pass: what follows relies on what must be there
+            try:
+                type(operation).get_irdl_definition().verify(operation)  # type: ignore[attr-defined]  # an IRDLOperation
+            except Exception as error:  # mostly VerifyException; segments that do not add up fail in other ways
+                self.raise_error(diagnostics.sentence(str(error)) or "malformed operation", span)
         return operation
 
     def _get_op_by_name(self, name: str) -> type[Operation]:
