@@ -6,11 +6,11 @@ formula (on torch tensors), and described by the same code from the bytes that c
 
 from __future__ import annotations
 
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from pto_gpu.backends.numpy import evaluate
 from pto_gpu.campaign.compare import compare
 from pto_gpu.campaign.device_draw import TORCH, DeviceBuffers, DeviceDrawn, Held, Part, draw_on_device, parts
 from pto_gpu.campaign.results import Crash, Result, Wave
+from pto_gpu.campaign.run import collect, take_journal
 from pto_gpu.campaign.saved import SavedTile
 from pto_gpu.campaign.settings import Campaign
 from pto_gpu.campaign.storage import PLANS, POISON_BYTE, block_tiles, slots
@@ -30,6 +31,9 @@ from pto_gpu.isa.record import Call, Role
 from pto_gpu.regions import Region
 from pto_gpu.tilebuf import TileBuf
 from pto_gpu.types import ELEMENT_TYPES
+
+if TYPE_CHECKING:
+    from pto_gpu.campaign.journal import CampaignJournal
 
 #: Elements of one operand in a wave, where the memory allows it: large, for every wave costs hundreds of launches.
 WAVE_ELEMENTS: Final = 1 << 27
@@ -49,26 +53,31 @@ def run_on_device(
     progress: Callable[[int], None] | None = None,
     device: str = "cuda",
     wave: int | None = None,
+    span: tuple[int, int] | None = None,
+    journal: CampaignJournal | None = None,
 ) -> Result:
     """Run ``campaign`` on ``device``; the result is that of a campaign on the host, whatever the size of a wave.
 
     ``execute`` takes the place of the Triton backend: it gets a call whose valid counts may be tensors on the device.
     ``progress`` is told the tiles done so far. ``wave``: tiles of one wave; default what the memory allows. ``device``
-    may be ``"cpu"`` where the kernels are interpreted. ``campaign.workers`` means nothing here.
+    may be ``"cpu"`` where the kernels are interpreted. ``campaign.workers`` means nothing here. ``span`` and
+    ``journal`` are those of :func:`~pto_gpu.campaign.run.run_campaign`.
     """
-    start = time.perf_counter()
     result = Result(campaign, campaign.backend if execute is None else "execute")
+    first, end = (0, campaign.tiles) if span is None else span
     waves = _Waves(campaign, execute or _checked_backend(campaign), torch.device(device), wave)
     try:
-        waves.run(result, progress)
+        first = take_journal(result, journal, first)
+        with torch.cuda.device(device) if device.startswith("cuda") else nullcontext():
+            collect(result, waves.joined(first, end), progress, journal)
     except KeyboardInterrupt:
         result.interrupted = True
     except torch.OutOfMemoryError as error:
         raise BackendError(f"no memory for a wave of tiles on {device}: {str(error).splitlines()[0]}") from None
     except RuntimeError as error:  # a kernel that went wrong shows in whatever comes after it, up to two waves later
-        last = min(result.tiles + 2 * waves.tiles, campaign.tiles) - 1
-        result.crash = Crash(result.tiles, last, f"{type(error).__name__}: {error}")
-    result.seconds = time.perf_counter() - start
+        done = result.spans[-1][1] if result.spans else first
+        last = min(done + 2 * waves.tiles, end) - 1
+        result.crash = Crash(done, last, f"{type(error).__name__}: {error}")
     return result
 
 
@@ -110,18 +119,17 @@ class _Waves:
         self.tiles = wave or _wave_tiles(campaign, device)
         self.buffers = DeviceBuffers(device)
 
-    def run(self, result: Result, progress: Callable[[int], None] | None) -> None:
-        """Add everything to ``result``, wave by wave, up to a crash."""
-        for wave in self._waves():
+    def joined(self, first: int, end: int) -> Iterator[Wave]:
+        """What each wave found of the tiles from ``first`` to ``end``, in tile order."""
+        for wave in self._waves(first, end):
+            whole = Result(self.campaign, self.campaign.backend)
             for found in wave:
-                result.add(found)
-            if result.crash:
-                return
-            if progress:
-                progress(result.tiles)
+                whole.add(found)
+            yield whole.as_wave(first)
+            first += whole.tiles
 
-    def _waves(self) -> Iterator[list[Wave]]:
-        """What each wave found, in tile order. A part waits for the last one of its own plan, whose memory it takes."""
+    def _waves(self, start: int, end: int) -> Iterator[list[Wave]]:
+        """What the parts of each wave found. A part waits for the last one of its own plan, whose memory it takes."""
         flying: deque[tuple[_Flight, bool]] = deque()
         failures: list[tuple[int, Wave]] = []
         summaries: list[Wave] = []
@@ -139,9 +147,8 @@ class _Waves:
             summaries.clear()
             return wave
 
-        total = self.campaign.tiles
-        for first in range(0, total, self.tiles):
-            whole = list(parts(first, min(self.tiles, total - first), self.campaign.grid))
+        for first in range(start, end, self.tiles):
+            whole = list(parts(first, min(self.tiles, end - first), self.campaign.grid))
             for part in whole:
                 while any(flight.part.plan == part.plan for flight, _ in flying):
                     if wave := land():
@@ -197,7 +204,7 @@ class _Waves:
             flight.arrived.synchronize()
         if flight.crash is not None:
             first, last = part.numbers(np.array([0, part.n - 1])).tolist()
-            return Wave(part.n, crash=Crash(first, last, flight.crash))
+            return Wave(first, 0, crash=Crash(first, last, flight.crash))
         differing, *counts = flight.found.tolist()
         kinds = len(drawn.valid_kinds)
         operand_kinds: Counter[str] = Counter()
@@ -206,6 +213,7 @@ class _Waves:
         described = self._describe(flight) if differing else []
         failures += described
         return Wave(
+            first=int(part.numbers(np.zeros(1, np.int64))[0]),
             tiles=part.n - sum(wave.tiles for _, wave in described),
             valid_kinds=dict(zip(drawn.valid_kinds, counts[:kinds], strict=True)),
             operand_kinds=operand_kinds,
@@ -245,6 +253,7 @@ def _described(campaign: Campaign, flight: _Flight, chosen: NumPyArray, numbers:
         first_tile=int(numbers[0]),
     )
     return Wave(
+        first=int(numbers[0]),
         tiles=len(chosen),
         mismatched_elements=found.elements,
         mismatched_tiles=len(found.tiles),

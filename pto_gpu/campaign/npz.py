@@ -6,7 +6,7 @@ import math
 import warnings
 import zipfile
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import IO, Any, Final
 
 import numpy as np
 
@@ -24,20 +24,27 @@ _HEADERS: Final[dict[tuple[int, int], Any]] = {
 def read_npz(path: Path) -> dict[str, NumPyArray]:
     """Every array of the file; pickled objects are never loaded. Raises FileError for an unreadable file."""
     try:
-        with path.open("rb") as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what Python's parser thinks of a damaged header
-            return _arrays(path, file)
-    except FileError:
-        raise
+        with path.open("rb") as file:
+            return read_arrays(path, file)
     except FileNotFoundError:
         raise FileError(f"{path}: no such file") from None
     except OSError as error:
         raise FileError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def read_arrays(path: Path, file: IO[bytes]) -> dict[str, NumPyArray]:
+    """As :func:`read_npz`, from an open file; ``path`` is what errors are about."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what Python's parser thinks of a damaged header
+            return _arrays(path, file)
+    except (FileError, OSError):
+        raise
     except Exception as error:  # decompressors and NumPy's header parser raise a dozen types, some undocumented
         raise FileError(f"{path}: a damaged .npz file: {first_line(error)}") from None
 
 
-def _arrays(path: Path, file: BinaryIO) -> dict[str, NumPyArray]:
+def _arrays(path: Path, file: IO[bytes]) -> dict[str, NumPyArray]:
     start = file.read(len(_ARRAY_MAGIC))
     if start == _ARRAY_MAGIC:
         raise FileError(f"{path}: one array, not an .npz of named arrays")

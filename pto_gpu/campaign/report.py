@@ -22,9 +22,9 @@ _ROW_SHOWN = 8
 _WIDTH = 100
 
 
-def printer(*, to_stderr: bool) -> Console:
-    """A console without wrapping, so that lines can be copied and searched."""
-    return Console(stderr=to_stderr, soft_wrap=True, highlight=False, markup=False)
+def printer(*, to_stderr: bool, quiet: bool = False) -> Console:
+    """A console without wrapping, so that lines can be copied and searched; ``quiet``: nothing is shown."""
+    return Console(stderr=to_stderr, quiet=quiet, soft_wrap=True, highlight=False, markup=False)
 
 
 def element_text(pattern: int, dtype: str) -> str:
@@ -158,10 +158,9 @@ def coverage_lines(results: Sequence[Result], seconds: float, not_started: Seque
     covered = [r for r in results if r.tiles]
     lines = _covered_lines(covered, seconds) if covered else []
     for r in results:
-        if r.tiles < r.campaign.tiles:
-            lines += _part_lines(r)
-            why = "interrupted" if r.interrupted else "the backend failed"
-            lines.append(f"not covered: {r.campaign.label}, tiles {r.tiles} to {r.campaign.tiles - 1} ({why})")
+        why = "interrupted" if r.interrupted else "the backend failed"
+        lines += _part_lines(r) if r.gaps else []
+        lines += [f"not covered: {r.campaign.label}, tiles {first} to {end - 1} ({why})" for first, end in r.gaps]
     return lines + [f"not covered: {campaign.label} (not started)" for campaign in not_started]
 
 

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import IO, Any, BinaryIO, Final
 
 import numpy as np
 
@@ -140,6 +140,18 @@ class SavedTile:
 
 def save(tile: SavedTile, directory: Path) -> Path:
     """Write ``tile`` to a new file in ``directory``, which is made; raises FileError where that fails."""
+    path = directory / tile.file_name
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with _new_file(path) as file:
+            write(tile, file)
+            return Path(file.name)
+    except OSError as error:
+        raise FileError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def write(tile: SavedTile, file: IO[bytes]) -> None:
+    """Write ``tile`` to ``file``, an ``.npz``."""
     metadata = {
         "format": FORMAT,
         "version": __version__,
@@ -158,14 +170,7 @@ def save(tile: SavedTile, directory: Path) -> Path:
         arrays[f"{name}_valid"] = np.array(tile.valid[name], np.int32)
     for prefix, group in (("seen", tile.seen), ("expected", tile.expected)):
         arrays.update({f"{prefix}_{name}": array for name, array in group.items()})
-    path = directory / tile.file_name
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with _new_file(path) as file:
-            np.savez(file, **arrays)
-            return Path(file.name)
-    except OSError as error:
-        raise FileError(f"{path}: cannot be written: {error.strerror or error}") from None
+    np.savez(file, **arrays)
 
 
 def _new_file(path: Path) -> BinaryIO:
@@ -180,7 +185,11 @@ def _new_file(path: Path) -> BinaryIO:
 
 def load(path: Path) -> SavedTile:
     """Read what :func:`save` wrote; raises FileError for anything else."""
-    arrays = read_npz(path)
+    return from_arrays(path, read_npz(path))
+
+
+def from_arrays(path: Path, arrays: dict[str, NumPyArray]) -> SavedTile:
+    """The tile that was written as ``arrays``; ``path`` is what errors are about."""
     try:
         metadata = json.loads(bytes(arrays.pop(METADATA)).decode())
         if metadata["format"] != FORMAT:

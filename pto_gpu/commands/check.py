@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 
 from pto_gpu.commands.options import Json, Save, either, instruction_named
 from pto_gpu.commands.output import BAD_INPUT, EQUAL, MISMATCH, error_line, out_of_memory, print_json, save_failure
+from pto_gpu.commands.reports import Html, Junit, ReportFiles
 from pto_gpu.defaults import UNDEFINED
 from pto_gpu.errors import ConstraintError, FileError, PtoError
 from pto_gpu.numerics import NUMERICS
@@ -74,10 +76,12 @@ def check(
         str | None, typer.Option(help="NaN equals the same bits (bits, default) or every NaN (any).")
     ] = None,
     save: Save = Path("failures"),
+    junit: Junit = None,
+    html: Html = None,
     json: Json = False,
 ) -> int:
     """Compare dumps made elsewhere with the reference."""
-    from pto_gpu.campaign import report
+    from pto_gpu.campaign import entries, report
     from pto_gpu.campaign.saved import OUTSIDE
     from pto_gpu.campaign.ulp import Tolerance
     from pto_gpu.defaults import current_options
@@ -89,8 +93,11 @@ def check(
     given = {"target": target, "numerics": numerics, "undefined": undefined, "outside": outside, "ulp": ulp, "nan": nan}
     raw = {"operand": operand, "shape": shape, "valid": valid, "layout": layout}
     jobs = _jobs(files, _Choices(options, given, dtype, {k: v for k, v in raw.items() if v is not None and v != []}))
+    files_wanted = ReportFiles(junit, html)
     out = report.printer(to_stderr=json)
+    start = time.perf_counter()
     data: list[dict[str, Any]] = []
+    found: list[entries.Entry] = []
     for job in jobs:
         try:
             checked = job.run()
@@ -98,10 +105,12 @@ def check(
             message = f"{job.label}: {out_of_memory(error)}" if isinstance(error, MemoryError) else str(error)
             error_line(message)
             data.append({"file": job.label, "error": message})
+            found.append(entries.unreadable(job.label, message))
             continue
         out.print("\n".join(report.checked_lines(checked)))
         saved = save_failure(checked.first_failure, save, out.print)
         data.append({**report.checked_data(checked), "saved": str(saved) if saved else None})
+        found.append(entries.of_checked(checked, data[-1]))
     if any(d["error"] is not None for d in data):
         status = BAD_INPUT
     else:
@@ -109,6 +118,10 @@ def check(
     if json:
         rules = {d["numerics"] for d in data if d["error"] is None} or {options.numerics.label}
         print_json({"status": status, "numerics": rules.pop() if len(rules) == 1 else None, "files": data})
+    settings = {**given, "target": options.target.name, "numerics": options.numerics.label}
+    settings = {key: value for key, value in settings.items() if value is not None}
+    seconds = time.perf_counter() - start
+    files_wanted.write(lambda: entries.report_of("check", status, seconds, found, settings))
     return status
 
 

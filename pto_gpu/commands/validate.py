@@ -11,14 +11,26 @@ import typer
 
 from pto_gpu.commands.dump import Dump, DumpFormat, refuse_with_dump, write_dump
 from pto_gpu.commands.exhaustive import Exhaustive, refuse_with_exhaustive, small_enough
-from pto_gpu.commands.options import Json, NumericsName, Save, Target, Undefined, either, instruction_named, shape_of
+from pto_gpu.commands.options import (
+    Journal,
+    Json,
+    NumericsName,
+    Resume,
+    Save,
+    Target,
+    Undefined,
+    either,
+    instruction_named,
+    shape_of,
+)
 from pto_gpu.commands.output import EQUAL, INTERRUPTED, MISMATCH, print_json, progress_bar, save_failure
+from pto_gpu.commands.reports import Html, Junit, ReportFiles
 from pto_gpu.defaults import BACKENDS
 from pto_gpu.errors import ConstraintError
 
 if TYPE_CHECKING:
     from pto_gpu.campaign.results import Result
-    from pto_gpu.campaign.settings import Campaign
+    from pto_gpu.campaign.series import Series
 
 
 def validate(
@@ -38,10 +50,15 @@ def validate(
     dump_format: DumpFormat = None,
     workers: Annotated[int | None, typer.Option(help="Threads; default every core.")] = None,
     save: Save = Path("failures"),
+    journal: Journal = None,
+    resume: Resume = False,
+    junit: Junit = None,
+    html: Html = None,
     json: Json = False,
 ) -> int:
     """Run instructions on random tiles and compare every bit with the reference."""
-    from pto_gpu.campaign import report
+    from pto_gpu.campaign.ranks import leads
+    from pto_gpu.campaign.series import series
     from pto_gpu.campaign.settings import DEFAULT_SEED, DEFAULT_TILES, Campaign
 
     settings: dict[str, Any] = {
@@ -61,40 +78,61 @@ def validate(
         refuse_with_exhaustive({"--shape": shape, "--tiles": tiles, "--seed": seed})
         combinations, left_out = small_enough(combinations, named=dtype is not None)
     if dump is not None or dump_format is not None:
-        refuse_with_dump({"--exhaustive": exhaustive, "--workers": workers, "--backend": backend != "auto"})
+        refused = {"--exhaustive": exhaustive, "--workers": workers, "--backend": backend != "auto"}
+        long = {"--journal": journal, "--resume": resume, "--junit": junit, "--html": html}
+        refuse_with_dump({**refused, **long})
         return write_dump(
             [(op, s, {**settings, "tiles": tiles}) for op, s in combinations], dump, dump_format, json=json
         )
     campaigns = [Campaign(op, dtypes, **settings) for op, dtypes in combinations]
-    out = report.printer(to_stderr=json)
-    start = time.perf_counter()
-    results, data = [], []
-    for result in _run_all(campaigns):
-        out.print("\n".join(report.result_lines(result)))
-        path = save_failure(result.first_failure, save, out.print)
-        results.append(result)
-        data.append(report.result_data(result, path))
-    seconds = time.perf_counter() - start
-    out.print("\n".join(report.coverage_lines(results, seconds, campaigns[len(results) :])))
-    if left_out:
-        out.print("\n".join(f"not covered: {text}" for text in left_out))
-    status = EQUAL if all(r.equal for r in results) else MISMATCH
-    if any(r.interrupted for r in results):
-        status = INTERRUPTED
-    if json:
-        print_json({"status": status, "seconds": round(seconds, 3), "campaigns": data})
+    files = ReportFiles(junit, html) if leads() else ReportFiles(None, None)
+    with series(campaigns, journal, resume=resume) as runs:
+        if runs.status is not None:
+            return runs.status
+        status = _run_and_report(runs, save, files, left_out, json=json)
+        runs.finish(status)
     return status
 
 
-def _run_all(campaigns: Sequence[Campaign]) -> Iterator[Result]:
+def _run_and_report(runs: Series, save: Path, files: ReportFiles, left_out: Sequence[str], *, json: bool) -> int:
+    """Run every campaign, say what was found wherever it is wanted, and return the exit status."""
+    from pto_gpu.campaign import entries, report
+
+    out = report.printer(to_stderr=json, quiet=not runs.leads)
+    start = time.perf_counter()
+    results, found, interrupted = [], [], False
+    try:
+        for result in _run_all(runs):
+            out.print("\n".join(report.result_lines(result)))
+            path = save_failure(result.first_failure, save, out.print) if runs.leads else None
+            results.append(result)
+            found.append(entries.of_result(result, path))
+            interrupted |= result.interrupted
+    except KeyboardInterrupt:  # between two campaigns
+        interrupted = True
+    seconds = max(time.perf_counter() - start, sum(r.seconds for r in results))  # a journal has those before
+    left = runs.campaigns[len(results) :]
+    out.print("\n".join(report.coverage_lines(results, seconds, left)))
+    if left_out:
+        out.print("\n".join(f"not covered: {text}" for text in left_out))
+    status = EQUAL if all(r.equal for r in results) else MISMATCH
+    if interrupted:
+        status = INTERRUPTED
+    if json and runs.leads:
+        print_json({"status": status, "seconds": round(seconds, 3), "campaigns": [e.data for e in found]})
+    files.write(lambda: entries.report_of("validate", status, seconds, [*found, *map(entries.not_started, left)]))
+    return status
+
+
+def _run_all(runs: Series) -> Iterator[Result]:
     """The results one after the other, up to and including one that Ctrl-C ended."""
     from pto_gpu.campaign import report
-    from pto_gpu.campaign.run import run_campaign
 
-    for place, campaign in enumerate(campaigns, 1):
-        label = f"{place}/{len(campaigns)} {campaign.label}"
-        with progress_bar(label, campaign.tiles, report.rate_of(campaign)) as advance:
-            result = run_campaign(campaign, progress=advance)
+    for number, campaign in enumerate(runs.campaigns):
+        label = f"{number + 1}/{len(runs.campaigns)} {campaign.label}"
+        rate = report.rate_of(campaign)
+        with progress_bar(label, runs.tiles(number), rate, shown=runs.leads) as advance:
+            result = runs.run(number, advance)
         yield result
         if result.interrupted:
             return
