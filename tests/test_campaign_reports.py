@@ -275,6 +275,7 @@ def test_a_page_says_what_an_exhaustive_run_compared(inside: Inside) -> None:
     words = page.words.replace("\N{NARROW NO-BREAK SPACE}", "")
     assert f"{campaign['exhaustive']['of']}: 65536 of 65536 pairs" in words
     assert page.figures["tiles", "TPARTMIN i8 exhaustive"] == campaign["tiles"]
+    assert "seed" not in words
 
 
 def test_what_a_tolerance_accepts_is_not_called_wrong(inside: Inside, tmp_path: Path) -> None:

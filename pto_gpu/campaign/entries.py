@@ -114,7 +114,9 @@ def report_of(
     from pto_gpu.listing import info_data
 
     if settings is None:
-        settings = {key: entries[0].data[key] for key in _COMMON if key in entries[0].data}
+        first = entries[0].data
+        drawn = not first.get("exhaustive")  # else there is no seed
+        settings = {key: first[key] for key in _COMMON if key in first and (drawn or key != "seed")}
     started = datetime.fromtimestamp(datetime.now(UTC).timestamp() - seconds, UTC)
     line = shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]])
     return Report(command, status, seconds, entries, settings, info_data(), started, line)
