@@ -225,6 +225,20 @@ def test_other_settings_are_refused(tmp_path: Path, changes: dict[str, Any], mes
     assert (tmp_path / "run.db").read_bytes() == before
 
 
+def test_another_implementation_under_test_is_refused(inside: Inside, tmp_path: Path) -> None:
+    body = "    call.arrays['dst'][:1, :1, :1] = 0\n"
+    (tmp_path / "journaled_mine.py").write_text(f"def one(call):\n{body}\n\ndef other(call):\n{body}")
+    arguments = ["validate", "TPARTMIN", "--dtype", "i8", "--tiles", 64, "--journal", "run.db", "--resume", "--json"]
+    status, out, _ = inside(*arguments, "--against", "journaled_mine:one")
+    again, out_again, _ = inside(*arguments, "--against", "journaled_mine:one")
+    assert status == again == 1
+    assert totals(out)["campaigns"][0]["mismatches"] == totals(out_again)["campaigns"][0]["mismatches"]
+    for side, tested in (("journaled_mine:other", "journaled_mine:other"), ("numpy", "a backend")):
+        status, _, err = inside(*arguments, "--against", side)
+        message = f"it was made with journaled_mine:one under test, this run has {tested}"
+        assert (status, err) == (2, f"error: run.db: cannot be continued: {message}\n")
+
+
 def test_every_setting_is_compared() -> None:
     settings = journal.settings_of(CAMPAIGN)
     assert settings.keys() == {f.name for f in dataclasses.fields(Campaign)} - {"workers"}

@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from pto_gpu.campaign import report
+from pto_gpu.campaign.diagnose import Diagnosis
 from pto_gpu.campaign.dumps import Checked
+from pto_gpu.campaign.explain_report import diagnosis_data, diagnosis_lines
 from pto_gpu.campaign.results import Result
 from pto_gpu.campaign.saved import SavedTile
 from pto_gpu.campaign.settings import Campaign
 
 #: Settings that every entry of a run has in common, as they are named in its data.
-_COMMON: Final = ("target", "numerics", "undefined", "backend", "seed")
+_COMMON: Final = ("target", "numerics", "undefined", "backend", "against", "seed")
 
 
 class Verdict(StrEnum):
@@ -35,14 +37,18 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Entry:
-    """``name`` within ``instruction``, the verdict, the lines that say why, and the data of ``--json``."""
+    """``name`` within ``instruction``, the verdict, the lines that say why, and the data of ``--json``.
+
+    ``remarks``: what explains a mismatch. ``tiles``: what to draw, by what it is.
+    """
 
     instruction: str
     name: str
     verdict: Verdict
     lines: Sequence[str] = ()
     data: Mapping[str, Any] = field(default_factory=dict)
-    failure: SavedTile | None = None
+    remarks: Sequence[str] = ()
+    tiles: Mapping[str, SavedTile] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -75,8 +81,8 @@ class Report:
         return found
 
 
-def of_result(result: Result, saved: Path | None) -> Entry:
-    """The entry of a campaign that ran."""
+def of_result(result: Result, saved: Path | None, found: Diagnosis | None, smaller: Path | None) -> Entry:
+    """The entry of a campaign that ran; its failing tile was ``saved``, and a ``smaller`` one."""
     if result.crash:
         verdict = Verdict.FAILED
     elif result.mismatched_elements:
@@ -84,8 +90,15 @@ def of_result(result: Result, saved: Path | None) -> Entry:
     else:
         verdict = Verdict.INTERRUPTED if result.interrupted else Verdict.EQUAL
     lines = [] if verdict is Verdict.EQUAL else report.result_lines(result)
-    data = report.result_data(result, saved)
-    return Entry(result.campaign.record.name, _name(result.campaign), verdict, lines, data, result.first_failure)
+    data = {**report.result_data(result, saved), **diagnosis_data(found, smaller)}
+    name = _name(result.campaign)
+    return Entry(result.campaign.record.name, name, verdict, lines, data, **_explained(found, result.first_failure))
+
+
+def _explained(found: Diagnosis | None, failure: SavedTile | None) -> dict[str, Any]:
+    shrunk = found.shrunk.tile if found and found.shrunk else None
+    tiles = {"as it was found": failure, "made as small and simple as it can be": shrunk}
+    return {"remarks": diagnosis_lines(found), "tiles": {what: tile for what, tile in tiles.items() if tile}}
 
 
 def not_started(campaign: Campaign) -> Entry:
@@ -95,11 +108,12 @@ def not_started(campaign: Campaign) -> Entry:
     return Entry(record.name, _name(campaign), Verdict.NOT_STARTED, data=data)
 
 
-def of_checked(checked: Checked, data: Mapping[str, Any]) -> Entry:
+def of_checked(checked: Checked, data: Mapping[str, Any], found: Diagnosis | None) -> Entry:
     """The entry of a file that was compared; ``data``: that of ``--json``."""
     verdict = Verdict.EQUAL if checked.equal else Verdict.MISMATCH
     lines = [] if checked.equal else report.checked_lines(checked)
-    return Entry(checked.instruction.name, str(checked.path), verdict, lines, data, checked.first_failure)
+    name = str(checked.path)
+    return Entry(checked.instruction.name, name, verdict, lines, data, **_explained(found, checked.first_failure))
 
 
 def unreadable(label: str, message: str) -> Entry:

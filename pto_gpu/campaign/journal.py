@@ -52,17 +52,25 @@ def settings_of(campaign: Campaign) -> dict[str, Any]:
 class Journal:
     """The journal at ``path`` of a run over ``campaigns``, of which this process does ``share``: (number, of how many).
 
+    ``implementation``: what is under test in place of their backend.
     A new file is made; with ``resume`` the one that is there is continued, if there is one. Raises FileError for a file
     that cannot be used: made with other settings, by a version that draws other operands, for another share, damaged,
     in use by another process, or not a journal.
     """
 
     def __init__(
-        self, path: Path, campaigns: Sequence[Campaign], *, resume: bool = False, share: tuple[int, int] = (0, 1)
+        self,
+        path: Path,
+        campaigns: Sequence[Campaign],
+        *,
+        resume: bool = False,
+        share: tuple[int, int] = (0, 1),
+        implementation: str | None = None,
     ) -> None:
         self.path = path
         made = {
             "share": list(share),
+            "implementation": implementation,
             "campaigns": [{"settings": settings_of(c), "recipe": fingerprint(c)} for c in campaigns],
         }
         with self._errors():
@@ -232,6 +240,9 @@ def _difference(held: Mapping[str, Any], made: Mapping[str, Any]) -> str | None:
     if held["share"] != made["share"]:
         (old, of_old), (new, of_new) = held["share"], made["share"]
         return f"it is that of process {old} of {of_old}, this is process {new} of {of_new}"
+    if held["implementation"] != made["implementation"]:
+        tested = [of["implementation"] or "a backend" for of in (held, made)]
+        return f"it was made with {tested[0]} under test, this run has {tested[1]}"
     old_campaigns, new_campaigns = ([c["settings"] for c in of["campaigns"]] for of in (held, made))
     old_names, new_names = [_named(c) for c in old_campaigns], [_named(c) for c in new_campaigns]
     if old_names != new_names:

@@ -56,7 +56,7 @@ def _case(suite: ElementTree.Element, entry: Entry) -> None:
     if kind is not None:
         message = _text(entry.lines[0] if entry.lines else str(entry.verdict))
         found = ElementTree.SubElement(case, kind, {"message": message, "type": str(entry.verdict)})
-        found.text = _text("\n".join(entry.lines)) or None
+        found.text = _text("\n".join([*entry.lines, *entry.remarks])) or None
 
 
 def _properties(parent: ElementTree.Element, values: Mapping[str, Any]) -> None:

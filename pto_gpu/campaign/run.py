@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pto_gpu import intrinsics
+from pto_gpu import backends, intrinsics
 from pto_gpu.campaign.compare import Comparison, compare
-from pto_gpu.campaign.draw import draw
-from pto_gpu.campaign.recipe import expect
+from pto_gpu.campaign.draw import Drawn, draw
 from pto_gpu.campaign.results import Crash, Result, Wave
 from pto_gpu.campaign.saved import SavedTile
 from pto_gpu.campaign.settings import Campaign, backend_of
@@ -43,18 +42,20 @@ def run_campaign(
     """Run ``campaign``; memory does not grow with its number of tiles.
 
     ``execute`` takes the place of the backend under test: it gets a :class:`~pto_gpu.isa.record.Call` that no rule
-    refuses and writes its dst tiles, from several threads at once. ``progress`` is told the tiles done so far.
+    refuses and writes its dst tiles, from several threads at once; an :class:`~pto_gpu.campaign.against.Implementation`
+    makes one of a function on NumPy arrays. ``progress`` is told the tiles done so far.
     ``span``: run the tiles from the first up to the second number only, which start at a block of tiles.
     ``journal``: what it holds is taken as done, and every wave is stored in it.
     Ctrl-C ends the run; the result then has ``interrupted`` set and holds the waves that were done. Where the backend
-    is ``triton`` and there is a GPU, all of it runs there (:mod:`pto_gpu.campaign.device`); not if it is exhaustive,
-    since only random tiles are made there.
+    is ``triton``, compared with the reference on random tiles, and there is a GPU, all of it runs there
+    (:mod:`pto_gpu.campaign.device`).
     """
-    if execute is None and campaign.backend == "triton" and not campaign.exhaustive and (gpu := _gpu()):
+    random = campaign.against == "numpy" and not campaign.exhaustive
+    if execute is None and campaign.backend == "triton" and random and (gpu := _gpu()):
         from pto_gpu.campaign.device import run_on_device
 
         return run_on_device(campaign, progress=progress, device=gpu, span=span, journal=journal)
-    result = Result(campaign, campaign.backend if execute is None else "execute")
+    result = Result(campaign, campaign.backend if execute is None else getattr(execute, "label", "execute"))
     first, end = (0, campaign.tiles) if span is None else span
     try:
         first = take_journal(result, journal, first)
@@ -138,10 +139,11 @@ def _to_gpu(tile: TileBuf, gpu: str) -> TileBuf:
 def _wave(campaign: Campaign, execute: Execute, first: int, n: int) -> Wave:
     record, options = campaign.record, campaign.options
     drawn = draw(campaign, first, n, _buffers.tiles)
-    expected, seen = expect(campaign, drawn, _buffers.tiles), drawn.poisoned_dsts(_buffers.tiles, "seen")
+    expected, seen = (drawn.poisoned_dsts(_buffers.tiles, whose) for whose in ("expected", "seen"))
+    _expect(campaign, drawn, expected)
     tested = {**seen, **drawn.sources}
     try:
-        execute(Call(record, tested, options.numerics, options.undefined, options.target.name, 1))
+        execute(call_of(campaign, tested))
     except (BackendError, MemoryError):
         raise
     except Exception as error:
@@ -158,6 +160,8 @@ def _wave(campaign: Campaign, execute: Execute, first: int, n: int) -> Wave:
             before=POISON_BYTE,
             origin=campaign.origin,
             first_tile=first,
+            against=campaign.against,
+            implementation=getattr(execute, "label", None),
         )
     return Wave(
         first=first,
@@ -172,18 +176,43 @@ def _wave(campaign: Campaign, execute: Execute, first: int, n: int) -> Wave:
     )
 
 
-def replay(saved: SavedTile, backend: str | None = None) -> tuple[Comparison, str | None]:
-    """Run a saved failure on ``backend`` (default the one it failed on) and compare; also says which it was.
+def call_of(campaign: Campaign, tiles: Mapping[str, TileBuf]) -> Call:
+    """The call of a campaign on ``tiles``."""
+    options = campaign.options
+    return Call(campaign.record, tiles, options.numerics, options.undefined, options.target.name, 1)
 
-    A tile of a dump failed on no backend of ours: unless ``backend`` is named, the stored result is compared and the
-    second value is None.
+
+def _expect(campaign: Campaign, drawn: Drawn, expected: Mapping[str, TileBuf]) -> None:
+    """Fill the dst tiles ``expected``."""
+    tiles = {**expected, **drawn.sources}
+    if campaign.against != "numpy":
+        backend_execute(campaign.expected_options)(call_of(campaign, tiles))
+        return
+    # Not checked: the call of the side under test has the same types and regions.
+    backends.load("numpy").run(call_of(campaign, drawn.logical(tiles)))
+
+
+class Replayed(NamedTuple):
+    """A saved failure again. ``name``: what ran on it, None for a stored result; ``seen``: the tiles after it."""
+
+    comparison: Comparison
+    name: str | None
+    seen: Mapping[str, TileBuf]
+
+
+def replay(saved: SavedTile, backend: str | None = None, execute: Execute | None = None) -> Replayed:
+    """Run a saved failure on ``execute`` or ``backend`` (default the one it failed on) and compare.
+
+    A tile of a dump, or of somebody's own implementation, failed on no backend of ours: unless one is named, the stored
+    result is compared.
     """
-    expected = saved.run_reference()
-    if saved.outside is not None and backend is None:
-        seen, everywhere = saved.seen_tiles(), saved.outside == "zero"
-        allowed: dict[str, Any] = {"outside": everywhere, "tolerance": saved.tolerance}
-        return compare(saved.instruction, seen, seen, expected, saved.tile, **allowed), None
+    expected = saved.run_expected()
+    if backend is None and execute is None and (saved.outside is not None or saved.implementation is not None):
+        seen = saved.seen_tiles()
+        allowed: dict[str, Any] = {"outside": saved.outside != "ignore", "tolerance": saved.tolerance}
+        return Replayed(compare(saved.instruction, seen, seen, expected, saved.tile, **allowed), None, seen)
     options = saved.options.override(backend=backend_of(saved.backend if backend is None else backend))
     call = saved.call()
-    backend_execute(options)(call)
-    return compare(saved.instruction, call.tiles, call.tiles, expected, saved.tile), options.backend
+    (execute or backend_execute(options))(call)
+    name = options.backend if execute is None else getattr(execute, "label", "execute")
+    return Replayed(compare(saved.instruction, call.tiles, call.tiles, expected, saved.tile), name, call.tiles)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pto_gpu.commands.options import Json, Save, either, instruction_named
-from pto_gpu.commands.output import BAD_INPUT, EQUAL, MISMATCH, error_line, out_of_memory, print_json, save_failure
+from pto_gpu.commands.output import BAD_INPUT, EQUAL, MISMATCH, error_line, out_of_memory, print_json, save_with_shrunk
 from pto_gpu.commands.reports import Html, Junit, ReportFiles
 from pto_gpu.defaults import UNDEFINED
 from pto_gpu.errors import ConstraintError, FileError, PtoError
@@ -81,7 +81,8 @@ def check(
     json: Json = False,
 ) -> int:
     """Compare dumps made elsewhere with the reference."""
-    from pto_gpu.campaign import entries, report
+    from pto_gpu.campaign import entries, explain_report, report
+    from pto_gpu.campaign.diagnose import diagnose_evidence
     from pto_gpu.campaign.saved import OUTSIDE
     from pto_gpu.campaign.ulp import Tolerance
     from pto_gpu.defaults import current_options
@@ -93,11 +94,11 @@ def check(
     given = {"target": target, "numerics": numerics, "undefined": undefined, "outside": outside, "ulp": ulp, "nan": nan}
     raw = {"operand": operand, "shape": shape, "valid": valid, "layout": layout}
     jobs = _jobs(files, _Choices(options, given, dtype, {k: v for k, v in raw.items() if v is not None and v != []}))
-    files_wanted = ReportFiles(junit, html)
+    reports = ReportFiles(junit, html)
     out = report.printer(to_stderr=json)
     start = time.perf_counter()
+    told: list[entries.Entry] = []
     data: list[dict[str, Any]] = []
-    found: list[entries.Entry] = []
     for job in jobs:
         try:
             checked = job.run()
@@ -105,12 +106,14 @@ def check(
             message = f"{job.label}: {out_of_memory(error)}" if isinstance(error, MemoryError) else str(error)
             error_line(message)
             data.append({"file": job.label, "error": message})
-            found.append(entries.unreadable(job.label, message))
+            told.append(entries.unreadable(job.label, message))
             continue
-        out.print("\n".join(report.checked_lines(checked)))
-        saved = save_failure(checked.first_failure, save, out.print)
-        data.append({**report.checked_data(checked), "saved": str(saved) if saved else None})
-        found.append(entries.of_checked(checked, data[-1]))
+        found = diagnose_evidence(checked.evidence, checked.comparison)
+        out.print("\n".join([*report.checked_lines(checked), *explain_report.diagnosis_lines(found)]))
+        saved, _ = save_with_shrunk(checked.first_failure, found, save, out.print)
+        more = {"saved": str(saved) if saved else None, **explain_report.diagnosis_data(found)}
+        data.append({**report.checked_data(checked), **more})
+        told.append(entries.of_checked(checked, data[-1], found))
     if any(d["error"] is not None for d in data):
         status = BAD_INPUT
     else:
@@ -121,7 +124,7 @@ def check(
     settings = {**given, "target": options.target.name, "numerics": options.numerics.label}
     settings = {key: value for key, value in settings.items() if value is not None}
     seconds = time.perf_counter() - start
-    files_wanted.write(lambda: entries.report_of("check", status, seconds, found, settings))
+    reports.write(lambda: entries.report_of("check", status, seconds, told, settings))
     return status
 
 

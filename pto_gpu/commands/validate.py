@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,12 +23,15 @@ from pto_gpu.commands.options import (
     instruction_named,
     shape_of,
 )
-from pto_gpu.commands.output import EQUAL, INTERRUPTED, MISMATCH, print_json, progress_bar, save_failure
+from pto_gpu.commands.output import EQUAL, INTERRUPTED, MISMATCH, print_json, progress_bar, save_with_shrunk
 from pto_gpu.commands.reports import Html, Junit, ReportFiles
 from pto_gpu.defaults import BACKENDS
 from pto_gpu.errors import ConstraintError
 
 if TYPE_CHECKING:
+    from pto_gpu.campaign.against import Implementation
+    from pto_gpu.campaign.diagnose import Diagnosis
+    from pto_gpu.campaign.entries import Entry
     from pto_gpu.campaign.results import Result
     from pto_gpu.campaign.series import Series
 
@@ -42,9 +45,15 @@ def validate(
     target: Target = "a5",
     numerics: NumericsName = "isa",
     undefined: Undefined = "error",
-    backend: Annotated[
-        str, typer.Option(help=f"Under test: {either(b for b in BACKENDS if b != 'numpy')}; numpy is the reference.")
-    ] = "auto",
+    backend: Annotated[str, typer.Option(help=f"Under test: {either(BACKENDS)}; numpy is the reference.")] = "auto",
+    against: Annotated[
+        str,
+        typer.Option(
+            help="What --backend is compared with: "
+            f"{either(b for b in BACKENDS if b != 'auto')}. Or your own function to be tested in place of a backend, "
+            "compared with numpy: package.module:function."
+        ),
+    ] = "numpy",
     exhaustive: Exhaustive = False,
     dump: Dump = None,
     dump_format: DumpFormat = None,
@@ -56,16 +65,19 @@ def validate(
     html: Html = None,
     json: Json = False,
 ) -> int:
-    """Run instructions on random tiles and compare every bit with the reference."""
+    """Run instructions on random tiles and compare every bit with the reference, or another backend."""
     from pto_gpu.campaign.ranks import leads
     from pto_gpu.campaign.series import series
     from pto_gpu.campaign.settings import DEFAULT_SEED, DEFAULT_TILES, Campaign
+
+    execute = _implementation(against, backend)
 
     settings: dict[str, Any] = {
         "target": target,
         "numerics": numerics,
         "undefined": undefined,
         "backend": backend,
+        "against": "numpy" if execute else against,
         "workers": workers,
         "shape": shape_of(shape) if shape is not None else None,
         "tiles": DEFAULT_TILES if tiles is None else tiles,
@@ -78,15 +90,15 @@ def validate(
         refuse_with_exhaustive({"--shape": shape, "--tiles": tiles, "--seed": seed})
         combinations, left_out = small_enough(combinations, named=dtype is not None)
     if dump is not None or dump_format is not None:
-        refused = {"--exhaustive": exhaustive, "--workers": workers, "--backend": backend != "auto"}
+        sides = {"--backend": backend != "auto", "--against": against != "numpy"}
         long = {"--journal": journal, "--resume": resume, "--junit": junit, "--html": html}
-        refuse_with_dump({**refused, **long})
+        refuse_with_dump({"--exhaustive": exhaustive, "--workers": workers, **sides, **long})
         return write_dump(
             [(op, s, {**settings, "tiles": tiles}) for op, s in combinations], dump, dump_format, json=json
         )
     campaigns = [Campaign(op, dtypes, **settings) for op, dtypes in combinations]
     files = ReportFiles(junit, html) if leads() else ReportFiles(None, None)
-    with series(campaigns, journal, resume=resume) as runs:
+    with series(campaigns, execute, journal, resume=resume) as runs:
         if runs.status is not None:
             return runs.status
         status = _run_and_report(runs, save, files, left_out, json=json)
@@ -100,23 +112,21 @@ def _run_and_report(runs: Series, save: Path, files: ReportFiles, left_out: Sequ
 
     out = report.printer(to_stderr=json, quiet=not runs.leads)
     start = time.perf_counter()
-    results, found, interrupted = [], [], False
-    try:
-        for result in _run_all(runs):
-            out.print("\n".join(report.result_lines(result)))
-            path = save_failure(result.first_failure, save, out.print) if runs.leads else None
-            results.append(result)
-            found.append(entries.of_result(result, path))
-            interrupted |= result.interrupted
-    except KeyboardInterrupt:  # between two campaigns
-        interrupted = True
+    results, found = [], []
+    for result in _run_all(runs):
+        results.append(result)
+        out.print("\n".join(report.result_lines(result)))
+        if runs.leads:
+            found.append(_told(result, runs, save, out.print))
+        if result.interrupted:
+            break
     seconds = max(time.perf_counter() - start, sum(r.seconds for r in results))  # a journal has those before
     left = runs.campaigns[len(results) :]
     out.print("\n".join(report.coverage_lines(results, seconds, left)))
     if left_out:
         out.print("\n".join(f"not covered: {text}" for text in left_out))
     status = EQUAL if all(r.equal for r in results) else MISMATCH
-    if interrupted:
+    if any(r.interrupted for r in results):
         status = INTERRUPTED
     if json and runs.leads:
         print_json({"status": status, "seconds": round(seconds, 3), "campaigns": [e.data for e in found]})
@@ -124,8 +134,24 @@ def _run_and_report(runs: Series, save: Path, files: ReportFiles, left_out: Sequ
     return status
 
 
+def _told(result: Result, runs: Series, save: Path, show: Callable[[str], None]) -> Entry:
+    """Explain, show and save what differs; Ctrl-C ends that, and the run."""
+    from pto_gpu.campaign import entries, explain_report
+    from pto_gpu.campaign.diagnose import diagnose
+
+    found: Diagnosis | None = None
+    try:
+        found = diagnose(result, runs.execute)
+    except KeyboardInterrupt:
+        result.interrupted = True
+    if found:
+        show("\n".join(explain_report.diagnosis_lines(found)))
+    path, smaller = save_with_shrunk(result.first_failure, found, save, show)
+    return entries.of_result(result, path, found, smaller)
+
+
 def _run_all(runs: Series) -> Iterator[Result]:
-    """The results one after the other, up to and including one that Ctrl-C ended."""
+    """The results one after the other."""
     from pto_gpu.campaign import report
 
     for number, campaign in enumerate(runs.campaigns):
@@ -134,8 +160,23 @@ def _run_all(runs: Series) -> Iterator[Result]:
         with progress_bar(label, runs.tiles(number), rate, shown=runs.leads) as advance:
             result = runs.run(number, advance)
         yield result
-        if result.interrupted:
-            return
+
+
+def _implementation(against: str, backend: str) -> Implementation | None:
+    """The function that ``--against`` names, if it names one."""
+    from pto_gpu.campaign.against import load
+
+    if against in BACKENDS:
+        return None
+    if ":" not in against:
+        raise ConstraintError(
+            f"--against {against!r} is not known: allowed {', '.join(BACKENDS)}, or a function: package.module:function"
+        )
+    if backend != "auto":
+        raise ConstraintError(
+            f"--backend {backend}: {against} is the side under test, and compared with numpy: leave --backend out"
+        )
+    return load(against)
 
 
 def _combinations(ops: Sequence[str], dtype: str | None, target: str) -> list[tuple[str, tuple[str, ...]]]:
