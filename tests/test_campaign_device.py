@@ -143,7 +143,7 @@ def test_one_wrong_tile_of_many_comes_back_and_can_be_run_again() -> None:
     failure = result.first_failure
     assert failure is not None
     assert failure.tile == 198
-    expected = failure.run_reference()["dst"].data[0]
+    expected = failure.run_expected()["dst"].data[0]
     assert expected.view(np.uint32).tolist() == failure.expected["dst"].tolist()
 
 
