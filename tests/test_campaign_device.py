@@ -15,16 +15,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import pto_gpu as pto
 from pto_gpu import backends
 from pto_gpu.backends.numpy import evaluate
-from pto_gpu.campaign import device, run, storage
+from pto_gpu.campaign import device, run
 from pto_gpu.campaign.device import run_on_device
-from pto_gpu.campaign.device_draw import TORCH, DeviceBuffers, draw_on_device, parts
+from pto_gpu.campaign.files.saved import SavedTile
 from pto_gpu.campaign.journal import Journal
 from pto_gpu.campaign.results import Crash, Result
 from pto_gpu.campaign.run import run_campaign
-from pto_gpu.campaign.saved import SavedTile
 from pto_gpu.campaign.settings import Campaign
-from pto_gpu.campaign.storage import block_tiles
-from pto_gpu.campaign.valid import regions_of
+from pto_gpu.campaign.tiles import storage
+from pto_gpu.campaign.tiles.device_draw import TORCH, DeviceBuffers, draw_on_device, parts
+from pto_gpu.campaign.tiles.storage import block_tiles
+from pto_gpu.campaign.tiles.valid import regions_of
 from pto_gpu.isa import instructions
 from pto_gpu.types import ELEMENT_TYPES
 

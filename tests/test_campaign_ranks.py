@@ -13,8 +13,8 @@ from command_line import Inside
 
 import pto_gpu as pto
 from pto_gpu import cores
-from pto_gpu.campaign import report
 from pto_gpu.campaign.ranks import CtrlC, Ranks, ranks
+from pto_gpu.campaign.reports import text as report
 from pto_gpu.campaign.results import Crash, Result, Wave
 from pto_gpu.campaign.settings import Campaign
 

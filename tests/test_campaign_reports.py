@@ -16,7 +16,7 @@ from command_line import DUMPS, Inside
 
 from pto_gpu import backends
 from pto_gpu.campaign import run
-from pto_gpu.campaign.picture import WINDOW, pictures
+from pto_gpu.campaign.reports.picture import WINDOW, pictures
 from pto_gpu.campaign.run import run_campaign
 from pto_gpu.campaign.settings import Campaign
 from pto_gpu.isa import instructions

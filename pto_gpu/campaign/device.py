@@ -18,12 +18,12 @@ import torch
 from pto_gpu import backends
 from pto_gpu.backends.numpy import evaluate
 from pto_gpu.campaign.compare import SHOWN, Comparison, compare
-from pto_gpu.campaign.device_draw import TORCH, DeviceBuffers, DeviceDrawn, Held, Part, draw_on_device, parts
+from pto_gpu.campaign.files.saved import SavedTile
 from pto_gpu.campaign.results import Crash, Result, Wave
 from pto_gpu.campaign.run import collect, take_journal
-from pto_gpu.campaign.saved import SavedTile
 from pto_gpu.campaign.settings import Campaign
-from pto_gpu.campaign.storage import PLANS, POISON_BYTE, block_tiles, slots
+from pto_gpu.campaign.tiles.device_draw import TORCH, DeviceBuffers, DeviceDrawn, Held, Part, draw_on_device, parts
+from pto_gpu.campaign.tiles.storage import PLANS, POISON_BYTE, block_tiles, slots
 from pto_gpu.checks import check_types
 from pto_gpu.errors import BackendError
 from pto_gpu.interop import NumPyArray

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from pto_gpu.campaign.compare import Input, Mismatch
-from pto_gpu.campaign.npz import read_arrays
+from pto_gpu.campaign.files.npz import read_arrays
+from pto_gpu.campaign.files.saved import SavedTile, from_arrays, write
 from pto_gpu.campaign.results import Crash, Wave
-from pto_gpu.campaign.saved import SavedTile, from_arrays, write
 
 #: Fields of a wave that are stored beside the text.
 _APART = ("first", "tiles", "first_failure")

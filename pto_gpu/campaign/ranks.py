@@ -18,7 +18,7 @@ from typing import Any, Final
 from pto_gpu.campaign.encoded import decode, encode
 from pto_gpu.campaign.results import Result
 from pto_gpu.campaign.settings import Campaign
-from pto_gpu.campaign.storage import block_tiles
+from pto_gpu.campaign.tiles.storage import block_tiles
 from pto_gpu.cores import available_cores, count_from_environment
 from pto_gpu.errors import BackendError
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pto_gpu.campaign.compare import SHOWN, Mismatch
-from pto_gpu.campaign.saved import SavedTile
+from pto_gpu.campaign.files.saved import SavedTile
 from pto_gpu.campaign.settings import Campaign
 
 
@@ -42,7 +42,8 @@ class Result:
 
     ``spans``: which ones, as (first, end) in order: one span, unless several processes were interrupted.
     ``valid_kinds``: tiles with each kind of valid region. ``operand_kinds``: tiles of value operands drawn with each
-    profile of :mod:`pto_gpu.campaign.categories`; where rows have profiles of their own, rows (``ordinary rows``).
+    profile of :mod:`pto_gpu.campaign.tiles.categories`; where rows have profiles of their own, rows
+    (``ordinary rows``).
     """
 
     campaign: Campaign

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pto_gpu import backends, intrinsics
 from pto_gpu.campaign.compare import Comparison, compare
-from pto_gpu.campaign.draw import Drawn, draw
+from pto_gpu.campaign.files.saved import SavedTile
 from pto_gpu.campaign.results import Crash, Result, Wave
-from pto_gpu.campaign.saved import SavedTile
 from pto_gpu.campaign.settings import Campaign, backend_of
-from pto_gpu.campaign.storage import POISON_BYTE, Buffers, block_tiles
+from pto_gpu.campaign.tiles.draw import Drawn, draw
+from pto_gpu.campaign.tiles.storage import POISON_BYTE, Buffers, block_tiles
 from pto_gpu.cores import available_cores, device_of_this_process
 from pto_gpu.defaults import Options
 from pto_gpu.errors import BackendError

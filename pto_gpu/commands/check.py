@@ -20,7 +20,7 @@ from pto_gpu.numerics import NUMERICS
 from pto_gpu.targets import TARGETS
 
 if TYPE_CHECKING:
-    from pto_gpu.campaign.dumps import Checked
+    from pto_gpu.campaign.files.dumps import Checked
     from pto_gpu.defaults import Options
     from pto_gpu.isa.record import Instruction
 
@@ -81,9 +81,11 @@ def check(
     json: Json = False,
 ) -> int:
     """Compare dumps made elsewhere with the reference."""
-    from pto_gpu.campaign import entries, explain_report, report
-    from pto_gpu.campaign.diagnose import diagnose_evidence
-    from pto_gpu.campaign.saved import OUTSIDE
+    from pto_gpu.campaign.explain import lines as explain_report
+    from pto_gpu.campaign.explain.diagnose import diagnose_evidence
+    from pto_gpu.campaign.files.saved import OUTSIDE
+    from pto_gpu.campaign.reports import entries
+    from pto_gpu.campaign.reports import text as report
     from pto_gpu.campaign.ulp import Tolerance
     from pto_gpu.defaults import current_options
 
@@ -109,8 +111,11 @@ def check(
             told.append(entries.unreadable(job.label, message))
             continue
         found = diagnose_evidence(checked.evidence, checked.comparison)
-        out.print("\n".join([*report.checked_lines(checked), *explain_report.diagnosis_lines(found)]))
+        verdict, *details = report.checked_lines(checked)
+        out.print("\n".join([verdict, *explain_report.diagnosis_lines(found)]))
         saved, _ = save_with_shrunk(checked.first_failure, found, save, out.print)
+        if details:  # last: the cause and the line that runs it again are wanted first
+            out.print("\n".join(details))
         more = {"saved": str(saved) if saved else None, **explain_report.diagnosis_data(found)}
         data.append({**report.checked_data(checked), **more})
         told.append(entries.of_checked(checked, data[-1], found))
@@ -173,7 +178,7 @@ def _file_jobs(op: Instruction | None, files: Sequence[str], choices: _Choices) 
 
 
 def _check_npz(path: Path, op: Instruction | None, choices: _Choices) -> Checked:
-    from pto_gpu.campaign import dumps
+    from pto_gpu.campaign.files import dumps
     from pto_gpu.types import resolve_element_type
 
     if path.suffix in (".bin", ".npy") and path.is_file():
@@ -185,8 +190,8 @@ def _check_npz(path: Path, op: Instruction | None, choices: _Choices) -> Checked
 
 
 def _manifest_jobs(path: Path, op: Instruction | None, choices: _Choices) -> Iterator[_Job]:
-    from pto_gpu.campaign import dumps
-    from pto_gpu.campaign.manifest import Case, read_manifest
+    from pto_gpu.campaign.files import dumps
+    from pto_gpu.campaign.files.manifest import Case, read_manifest
 
     def check_case(case: Case) -> Checked:
         return dumps.check_raw(f"{path}: {case.name}", case.name, case.raw, case.options, case.outside, case.tolerance)
@@ -208,8 +213,8 @@ def _refuse(error: PtoError) -> Checked:
 
 
 def _raw_job(op: Instruction | None, files: Sequence[str], choices: _Choices) -> _Job:
-    from pto_gpu.campaign import dumps
-    from pto_gpu.campaign.raw import RawOperands, element_types
+    from pto_gpu.campaign.files import dumps
+    from pto_gpu.campaign.files.raw import RawOperands, element_types
 
     if op is None or files:
         seen = f": seen {files[0]}" if files else ""
@@ -238,7 +243,7 @@ def _operands(choices: _Choices) -> dict[str, Path]:
 
 def _pairs(choices: _Choices, option: str) -> dict[str | None, tuple[int, int]]:
     """Rows and columns of ``--shape`` or ``--valid`` by operand, None for every one."""
-    from pto_gpu.campaign.raw import rows_by_cols
+    from pto_gpu.campaign.files.raw import rows_by_cols
 
     found: dict[str | None, tuple[int, int]] = {}
     for text in choices.raw.get(option, ()):

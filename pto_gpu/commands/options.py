@@ -38,7 +38,7 @@ Resume = Annotated[bool, typer.Option("--resume", help="Continue the run of the 
 
 def shape_of(text: str) -> tuple[int, int]:
     """Rows and columns of ``16x16``."""
-    from pto_gpu.campaign.raw import rows_by_cols
+    from pto_gpu.campaign.files.raw import rows_by_cols
 
     return rows_by_cols(text, "--shape")
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from pto_gpu.errors import FileError
 
 if TYPE_CHECKING:
-    from pto_gpu.campaign.diagnose import Diagnosis
-    from pto_gpu.campaign.saved import SavedTile
+    from pto_gpu.campaign.explain.diagnose import Diagnosis
+    from pto_gpu.campaign.files.saved import SavedTile
 
 EQUAL, MISMATCH, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -73,7 +73,8 @@ def progress_bar(
 
 def save_failure(failure: SavedTile | None, directory: Path, show: Callable[[str], None]) -> Path | None:
     """Save the failing tile, if there is one, and show how to run it again."""
-    from pto_gpu.campaign import report, saved
+    from pto_gpu.campaign.files import saved
+    from pto_gpu.campaign.reports import text as report
 
     if failure is None:
         return None
@@ -90,7 +91,8 @@ def save_with_shrunk(
     failure: SavedTile | None, found: Diagnosis | None, directory: Path, show: Callable[[str], None]
 ) -> tuple[Path | None, Path | None]:
     """Save the failing tile and the shrunk one, and show how to run again the smaller of them."""
-    from pto_gpu.campaign import report, saved
+    from pto_gpu.campaign.files import saved
+    from pto_gpu.campaign.reports import text as report
 
     shrunk = found.shrunk.tile if found and found.shrunk else None
     if found and found.explanation:

@@ -12,7 +12,7 @@ import typer
 from pto_gpu.errors import ConstraintError, FileError
 
 if TYPE_CHECKING:
-    from pto_gpu.campaign.entries import Report
+    from pto_gpu.campaign.reports.entries import Report
 
 Junit = Annotated[Path | None, typer.Option(help="Also write the report to this file, as JUnit XML.")]
 Html = Annotated[Path | None, typer.Option(help="Also write the report to this file, as one HTML page.")]
@@ -34,8 +34,8 @@ class ReportFiles:
 
     def write(self, make: Callable[[], Report]) -> None:
         """Write the report that ``make`` makes, if it is wanted; raises FileError where that fails after all."""
-        from pto_gpu.campaign.html import html_page
-        from pto_gpu.campaign.junit import junit_xml
+        from pto_gpu.campaign.reports.html import html_page
+        from pto_gpu.campaign.reports.junit import junit_xml
 
         if self.junit is None and self.html is None:
             return

@@ -30,8 +30,8 @@ from pto_gpu.errors import ConstraintError
 
 if TYPE_CHECKING:
     from pto_gpu.campaign.against import Implementation
-    from pto_gpu.campaign.diagnose import Diagnosis
-    from pto_gpu.campaign.entries import Entry
+    from pto_gpu.campaign.explain.diagnose import Diagnosis
+    from pto_gpu.campaign.reports.entries import Entry
     from pto_gpu.campaign.results import Result
     from pto_gpu.campaign.series import Series
 
@@ -108,16 +108,20 @@ def validate(
 
 def _run_and_report(runs: Series, save: Path, files: ReportFiles, left_out: Sequence[str], *, json: bool) -> int:
     """Run every campaign, say what was found wherever it is wanted, and return the exit status."""
-    from pto_gpu.campaign import entries, report
+    from pto_gpu.campaign.reports import entries
+    from pto_gpu.campaign.reports import text as report
 
     out = report.printer(to_stderr=json, quiet=not runs.leads)
     start = time.perf_counter()
     results, found = [], []
     for result in _run_all(runs):
         results.append(result)
-        out.print("\n".join(report.result_lines(result)))
+        verdict, *details = report.result_lines(result)
+        out.print(verdict)
         if runs.leads:
             found.append(_told(result, runs, save, out.print))
+        if details:  # last: the cause and the line that runs it again are wanted first
+            out.print("\n".join(details))
         if result.interrupted:
             break
     seconds = max(time.perf_counter() - start, sum(r.seconds for r in results))  # a journal has those before
@@ -136,8 +140,9 @@ def _run_and_report(runs: Series, save: Path, files: ReportFiles, left_out: Sequ
 
 def _told(result: Result, runs: Series, save: Path, show: Callable[[str], None]) -> Entry:
     """Explain, show and save what differs; Ctrl-C ends that, and the run."""
-    from pto_gpu.campaign import entries, explain_report
-    from pto_gpu.campaign.diagnose import diagnose
+    from pto_gpu.campaign.explain import lines as explain_report
+    from pto_gpu.campaign.explain.diagnose import diagnose
+    from pto_gpu.campaign.reports import entries
 
     found: Diagnosis | None = None
     try:
@@ -152,7 +157,7 @@ def _told(result: Result, runs: Series, save: Path, show: Callable[[str], None])
 
 def _run_all(runs: Series) -> Iterator[Result]:
     """The results one after the other."""
-    from pto_gpu.campaign import report
+    from pto_gpu.campaign.reports import text as report
 
     for number, campaign in enumerate(runs.campaigns):
         label = f"{number + 1}/{len(runs.campaigns)} {campaign.label}"
