@@ -18,7 +18,7 @@ import numpy as np
 
 from pto_gpu.asm.bind import VALID_SUFFIX
 from pto_gpu.asm.program import Program, parse
-from pto_gpu.campaign.npz import first_line, read_npz
+from pto_gpu.campaign.files.npz import first_line, read_npz
 from pto_gpu.errors import FileError
 from pto_gpu.types import ELEMENT_TYPES, ElementType
 
