@@ -168,6 +168,50 @@ def test_every_record_has_an_operation() -> None:
         assert program.emit("dps") == f"pto.{name.lower()} ins({operands} : {types}) outs({results} : {outs})\n"
 
 
+def _generic(values: str, name: str, types: str, results: str = "", properties: str = "") -> str:
+    made = "" if not results else "%r" + (":2 = " if "," in results else " = ")
+    return f'{made}"pto.{name}"({values}){properties} : ({types}) -> ({results})'
+
+
+@pytest.mark.parametrize("form", ["plain", "groups"])
+def test_generic_forms_of_compilers(form: str) -> None:
+    """They have no groups of operands, or one for each operand."""
+    from pto_gpu.isa import instructions
+
+    tile = "!pto.tile_buf<...>"
+    for name, record in instructions().items():
+        sources = [*record.assembly, *([record.tmp.name] if record.tmp else [])]
+        for some in (record.assembly, sources):
+            values = [f"%{n}" for n in (*some, *(o.name for o in record.dsts))]
+            types = ", ".join([tile] * len(values))
+            sizes = ", ".join(["1"] * len(values)) + ", 0, 0"
+            properties = f" <{{operandSegmentSizes = array<i32: {sizes}>}}>" if form == "groups" else ""
+            seen = pto.asm.parse(_generic(", ".join(values), name.lower(), types, properties=properties))
+            ins, outs = values[: len(some)], values[len(some) :]
+            dps = f"pto.{name.lower()} ins({', '.join(ins)} : {', '.join([tile] * len(ins))})"
+            assert str(seen) == f"{dps} outs({', '.join(outs)} : {', '.join([tile] * len(outs))})\n"
+        values, types = [f"%{n}" for n in sources], ", ".join([tile] * len(sources))
+        seen = pto.asm.parse(_generic(", ".join(values), name.lower(), types, ", ".join([tile] * len(record.dsts))))
+        assert f" = pto.{name.lower()} {', '.join(values)} : ({types}) -> " in str(seen)
+
+
+def test_generic_loads_and_stores() -> None:
+    view, tile = "!pto.tensor_view<16x16xf32>", "!pto.tile_buf<vec, 16x16xf32>"
+    load = _generic(
+        "%v, %t", "tload", f"{view}, {tile}", properties=" <{operandSegmentSizes = array<i32: 1, 1, 0, 0>}>"
+    )
+    store = _generic("%t, %w", "tstore", f"{tile}, {view}", properties=" <{operandSegmentSizes = array<i32: 1, 1, 0>}>")
+    written = f"pto.tload ins(%v : {view}) outs(%t : {tile})\npto.tstore %t, %w : ({tile}, {view}) -> ()\n"
+    assert str(pto.asm.parse(f"{load}\n{store}")) == written
+    with pytest.raises(pto.AsmError, match=r"1:1: pto\.tload: has 2 source operands: allowed 1"):
+        pto.asm.parse(_generic("%v, %t, %p", "tload", f"{view}, {tile}, index")).verify()
+    scaled = " <{operandSegmentSizes = array<i32: 1, 1, 1>}>"
+    assert (
+        "expected 2 operands, but got 3"
+        in _error(_generic("%t, %w, %s", "tstore", f"{tile}, {view}, i64", properties=scaled))[2]
+    )
+
+
 def test_arguments_of_parse() -> None:
     with pytest.raises(pto.TypeMismatch, match="text must be a string: seen bytes"):
         pto.asm.parse(b"%a")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import ClassVar
 
-from xdsl.dialects.builtin import IntegerAttr, UnitAttr
+from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, UnitAttr, i32
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
@@ -83,6 +83,20 @@ class TileOp(IRDLOperation):
             properties={"sync": UnitAttr() if sync else None},
             attributes=attributes or {},
         )
+
+    def complete_segments(self) -> None:
+        """Make our groups of operands where a generic form has none, or one for each operand as compilers do."""
+        sizes = self.properties.get("operandSegmentSizes")
+        if isinstance(sizes, DenseArrayBase):
+            seen = sizes.get_values()
+            if len(seen) == 3 or not set(seen) <= {0, 1} or sum(seen) != len(self.operands):
+                return
+        outs = 0 if self.results else len(self.MADE)
+        sources = len(self.operands) - outs
+        tmp = int(self.SCRATCH is not None and sources == len(self.SOURCES) + 1)
+        if sources >= 0:
+            groups = [sources - tmp, tmp, outs]
+            self.properties["operandSegmentSizes"] = DenseArrayBase.from_list(i32, groups)
 
     @property
     def targets(self) -> tuple[SSAValue, ...]:
@@ -194,6 +208,12 @@ class StoreOp(IRDLOperation):
     #: How it is written: UnitAttr for the one with ins and outs.
     dps = opt_prop_def(UnitAttr)
     sync = opt_prop_def(UnitAttr)
+
+    def complete_segments(self) -> None:
+        """Forget the groups of a compiler's generic form: it has one more, for a scalar that is not there."""
+        sizes = self.properties.get("operandSegmentSizes")
+        if isinstance(sizes, DenseArrayBase) and tuple(sizes.get_values()) == (1, 1, 0):
+            del self.properties["operandSegmentSizes"]
 
     def verify_(self) -> None:
         """Kinds of the operands."""

@@ -24,6 +24,7 @@ from xdsl.utils.mlir_lexer import MLIRTokenKind
 from pto_gpu.asm import diagnostics
 from pto_gpu.asm.dialect import dialect
 from pto_gpu.asm.lexer import PtoLexer, check_depth
+from pto_gpu.asm.ops import StoreOp, TileOp
 from pto_gpu.asm.printer import new_name
 from pto_gpu.asm.types import merged
 
@@ -87,7 +88,7 @@ def parse(text: str, filename: str) -> Parsed:
 
 
 def _here(parser: PtoParser | None, source: Input[str]) -> Span[str]:
-    return parser.here if parser is not None else Span(0, 0, source)
+    return parser.running if parser is not None else Span(0, 0, source)
 
 
 class PtoParser(Parser):
@@ -108,6 +109,11 @@ class PtoParser(Parser):
     def here(self) -> Span[str]:
         """The token that is next."""
         return self._current_token.span
+
+    @property
+    def running(self) -> Span[str]:
+        """The name of the innermost operation that is being parsed; outside of them the next token."""
+        return self._name_spans[-1] if self._name_spans else self.here
 
     # -- programs -----------------------------------------------------------------------------------------
 
@@ -181,12 +187,19 @@ class PtoParser(Parser):
         """One operation; its position is that of its name."""
         operation = super().parse_operation()
         span = self._parsed.spans[operation] = self._name_spans.pop()
-        if span.text.startswith('"'):  # the generic form lets anything pass: what follows relies on what must be there
-            try:
+        if span.text.startswith('"'):
+            if isinstance(operation, (TileOp, StoreOp)):
+                operation.complete_segments()
+            try:  # this form lets anything pass: what follows relies on what must be there
                 type(operation).get_irdl_definition().verify(operation)  # type: ignore[attr-defined]  # an IRDLOperation
             except Exception as error:  # mostly VerifyException; segments that do not add up fail in other ways
                 self.raise_error(diagnostics.sentence(str(error)) or "malformed operation", span)
         return operation
+
+    def _parse_block(self) -> Block:
+        if self._current_token.kind is not MLIRTokenKind.CARET_IDENT:
+            self.raise_error("an operation or '}' is expected")
+        return super()._parse_block()
 
     def _get_op_by_name(self, name: str) -> type[Operation]:
         self.spelled = name
