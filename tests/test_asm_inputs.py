@@ -93,6 +93,11 @@ BAD_INPUTS = [
     ({"a": np.zeros((2, 16, 16), np.float32), "n": 1 << 64}, "input n is out of range"),
     ({"a": np.zeros((2, 16, 16), np.float32), "n": 1}, "input s is missing: a scalar, f32"),
     ({"a": np.zeros((2, 16, 16), np.float32), "n": 1, "s": "x"}, "input s must be a number, f32: seen str"),
+    (
+        {"a": np.zeros((2, 16, 16), np.float32), "n": 1, "s": 1 << 20000},
+        "input s does not fit f32: seen an integer of 20001 bits",
+    ),
+    ({"a": np.zeros((2, 16, 16), np.float32), "a_valid": [[1, 2], [3]]}, "input a_valid: allowed integers [batch, 2]"),
     ({"A": 1}, "there is no input 'A': allowed a, n, s, p"),
     ({"a": np.zeros((2, 16, 16), np.float32), "n": 1, "s": 2}, "input p is missing: an array [batch, ...] of f32"),
     (
@@ -161,6 +166,9 @@ def test_arguments_of_run(rng: np.random.Generator) -> None:
     program = parse("%m = tpartmin %a, %a")
     with pytest.raises(pto.TypeMismatch, match="inputs must be a mapping"):
         program.run([1])
+    for outputs, seen in (("m", "str"), (3, "int")):
+        with pytest.raises(pto.TypeMismatch, match=f"outputs must be a list of names: seen {seen}"):
+            program.run({"a": tiles(rng)}, outputs=outputs)
     with pytest.raises(pto.ConstraintError, match="backend='fpga' is not known"):
         program.run({"a": tiles(rng)}, backend="fpga")
     with pytest.raises(pto.ConstraintError, match="target='a9' is not known"):

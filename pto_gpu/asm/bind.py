@@ -187,7 +187,10 @@ def _counts(what: str, valid: Any) -> tuple[Any, Any]:
     """Rows and columns from integers ``[batch, 2]`` or ``[2]``."""
     if valid is None:
         return None, None
-    array = np.asarray(valid)
+    try:
+        array = np.asarray(valid)
+    except ValueError:  # rows of different lengths
+        raise TypeMismatch(f"{what}{VALID_SUFFIX}: allowed integers [batch, 2] or [2] (rows, columns)") from None
     if array.shape[-1:] != (2,) or array.ndim > 2 or array.dtype.kind not in "iu":
         raise TypeMismatch(
             f"{what}{VALID_SUFFIX} is {array.dtype}{list(array.shape)}: "
@@ -231,7 +234,12 @@ def scalar(name: str, ty: Any, given: Any) -> Any:
     if isinstance(ty, AnyFloat):
         if isinstance(given, (bool, str, bytes)) or not isinstance(given, (int, float, np.integer, np.floating)):
             raise TypeMismatch(f"{what} must be a number, {ty}: seen {type(given).__name__}")
-        return scalar_attr(float(given), ty, 64)
+        try:
+            return scalar_attr(float(given), ty, 64)
+        except OverflowError:
+            raise ConstraintError(
+                f"{what} does not fit {ty}: seen an integer of {int(given).bit_length()} bits"
+            ) from None
     if not isinstance(ty, (IndexType, IntegerType)):
         raise TypeMismatch(f"{what}: a value of type {ty} cannot be bound")
     if isinstance(given, (bool, np.bool_)) and ty == IntegerType(1):

@@ -179,6 +179,8 @@ class Program:
     def _outputs(self, entry: func.FuncOp, written: set[SSAValue], names: Sequence[str] | None) -> dict[str, SSAValue]:
         name_of = self._parsed.name_of
         if names is not None:
+            if isinstance(names, str) or not isinstance(names, Sequence):
+                raise TypeMismatch(f"outputs must be a list of names: seen {type(names).__name__}")
             known = {name_of(v): v for v in analysis.top_level_tiles(entry)}
             for name in names:
                 if name not in known:
