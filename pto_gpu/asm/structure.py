@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from xdsl.dialects import func
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects import arith, func
+from xdsl.dialects.builtin import IndexType, ModuleOp
+from xdsl.ir import Attribute, Operation
 
 from pto_gpu.asm import scalars
 from pto_gpu.asm.diagnostics import Diagnostic, sentence
 from pto_gpu.asm.dialect import dialect
 from pto_gpu.asm.parser import Parsed
+from pto_gpu.asm.types import VIEW_TYPES, PtrAttr, is_scalar, is_tile
 
 #: Calls inside calls; a chain of calls is run by recursion.
 MAX_CALL_DEPTH: Final = 16
@@ -31,7 +33,30 @@ def structure_problems(parsed: Parsed) -> list[Diagnostic]:
             problems.append(Diagnostic(f"{op.name} cannot be run", span))
         elif any(len(region.blocks) > 1 for region in op.regions):
             problems.append(Diagnostic(f"{op.name}: branches between blocks are not supported: use scf", span))
+        problems += _value_problems(parsed, op)
     return problems or _call_problems(parsed)
+
+
+def _value_problems(parsed: Parsed, op: Operation) -> list[Diagnostic]:
+    """Values that ``op`` or its blocks define, and that cannot be held."""
+    problems = []
+    if isinstance(op, arith.ConstantOp) and isinstance(op.result.type, IndexType):
+        number = op.value.value.data  # type: ignore[union-attr]  # an integer
+        if not -(1 << 63) <= number < 1 << 63:
+            problems.append(Diagnostic(f"{op.name}: {number} does not fit index", parsed.span_of(op)))
+    arguments = [a for region in op.regions for block in region.blocks for a in block.args]
+    for value in (*op.results, *arguments):
+        message = _type_message(parsed.name_of(value), value.type)
+        if message is not None:
+            at = parsed.spans.get(value) if value in arguments else None
+            problems.append(Diagnostic(message, at or parsed.span_of(op)))
+    return problems
+
+
+def _type_message(name: str, ty: Attribute) -> str | None:
+    if is_tile(ty) or is_scalar(ty) or isinstance(ty, (PtrAttr, *VIEW_TYPES)):
+        return None
+    return f"%{name}: values of type {ty} are not supported"
 
 
 def _call_problems(parsed: Parsed) -> list[Diagnostic]:

@@ -13,11 +13,12 @@ from typing import Any
 
 from xdsl.dialects import func
 from xdsl.interpreter import Interpreter
-from xdsl.ir import BlockArgument, Operation, SSAValue
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 from xdsl.ir import Region as IrRegion
 from xdsl.utils.exceptions import DiagnosticException
 
 from pto_gpu.asm import scalars
+from pto_gpu.asm.analysis import origin
 from pto_gpu.asm.diagnostics import Diagnostic, sentence
 from pto_gpu.asm.ops import (
     AllocTileOp,
@@ -126,6 +127,10 @@ class Verifier:
     def _define(self, value: SSAValue, *, argument: bool = False) -> StaticTile:
         tile = static_tile(self.parsed.name_of(value), value, argument=argument)
         self._tiles[value] = tile
+        if tile.type is not None and tile.type.loc != "vec" and origin(value) is value:
+            at = value.op if isinstance(value, OpResult) else value
+            message = f"%{tile.name} lies in {tile.type.loc} memory: allowed vec"
+            self.problems.append(Diagnostic(message, self.parsed.span_of(at)))
         return tile
 
     def _tile(self, value: SSAValue) -> StaticTile:
