@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from math import prod
 from pathlib import Path
 from types import TracebackType
@@ -141,9 +142,11 @@ class ResultFiles:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._work: Path | None = None
+        self._made: list[Path] = []
 
     def __enter__(self) -> ResultFiles:
         try:
+            self._made = [d for d in (self.directory, *self.directory.parents) if not d.exists()]
             self.directory.mkdir(parents=True, exist_ok=True)
             self._work = Path(tempfile.mkdtemp(prefix=".pto-gpu-", dir=self.directory))
         except OSError as error:
@@ -153,6 +156,10 @@ class ResultFiles:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if self._work is not None:
             shutil.rmtree(self._work, ignore_errors=True)
+        if error is not None:
+            with suppress(OSError):  # another process may use one of them by now
+                for directory in self._made:
+                    directory.rmdir()
 
     def allocate(self, name: str, shape: tuple[int, ...], element: ElementType) -> Any:
         """Zeros of ``shape`` that lie in a file."""

@@ -45,7 +45,11 @@ def run(
     program = files.read_program(file)
     current_options().override(target, backend, numerics, undefined)  # a word that is not allowed is refused first
     if emit is not None:
-        print(program.emit(emit), end="")
+        text = program.emit(emit)
+        if json:
+            print_json({"status": EQUAL, "file": str(file), "form": emit, "text": text})
+        else:
+            print(text, end="")
         return EQUAL
     if verify_only:
         return _verify(program, file, target, undefined, json)
@@ -58,7 +62,7 @@ def run(
             target=target,
             undefined=undefined,
             function=function,
-            outputs=outputs.split(",") if outputs is not None else None,
+            outputs=[name.strip() for name in outputs.split(",")] if outputs is not None else None,
             allocate=results.allocate,
         )
         _report(found, results.save(found), json)
