@@ -138,6 +138,8 @@ def test_waves_in_flight_are_bounded() -> None:
         ({"numerics": "ieee"}, "numerics='ieee' is not known"),
         ({"backend": "gpu"}, "backend='gpu' is not known"),
         ({"backend": "numpy"}, "backend='numpy' is the reference, .* allowed auto, cpu, triton"),
+        ({"against": "gpu"}, "against='gpu' is not known: allowed auto, numpy, cpu, triton"),
+        ({"against": "cpu"}, "backend='cpu' would be compared with itself: allowed numpy, triton"),
     ],
 )
 def test_a_campaign_that_cannot_run_is_refused(changes: dict[str, Any], message: str) -> None:
@@ -191,9 +193,9 @@ def test_a_saved_failure_is_read_back_and_replayed(tmp_path: Path, op: str, dtyp
             assert all(a[k].tolist() == b[k].tolist() and a[k].dtype == b[k].dtype for k in a)
         else:
             assert a == b
-    comparison, backend = run.replay(again)
+    comparison, backend, _ = run.replay(again)
     assert (comparison.elements, backend) == (0, "cpu")  # the backend itself is right
-    expected = again.run_reference()
+    expected = again.run_expected()
     for name, array in again.expected.items():
         assert expected[name].data[0].view(array.dtype).tolist() == array.tolist()
 
@@ -292,6 +294,9 @@ def test_a_damaged_saved_failure_is_one_clear_error(tmp_path: Path) -> None:
         ("not a failure", {"metadata": np.frombuffer(b'{"format":' + b"9" * 5000 + b"}", np.uint8)}),
         ("not a failure", {"metadata": metadata(path, origin=7)}),
         ("backend", {"metadata": metadata(path, backend="fpga")}),
+        ("backend", {"metadata": metadata(path, against="fpga")}),
+        ("implementation must be text", {"metadata": metadata(path, implementation=7)}),
+        ("causes must be a list of texts", {"metadata": metadata(path, causes="one")}),
         ("nan", {"metadata": metadata(path, numerics={"nan": "x", "tie": "src0", "zero": "keep"})}),
     ]:
         damaged = rewritten(path, tmp_path, **changes)

@@ -141,7 +141,7 @@ def test_exhaustive_runs_say_what_they_covered_and_what_not(inside: Inside) -> N
     assert "seed" not in out
     assert "profile" not in out
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(validate, "_run_all", lambda campaigns: iter(()))
+        patch.setattr(validate, "_run_all", lambda campaigns, execute: iter(()))
         status, out, _ = inside("validate", "TPRELU", "--exhaustive")
     assert "not covered: TPRELU f16 exhaustive (not started)" in out
     assert "not covered: TPRELU f32: 2**64 combinations" in out

@@ -20,6 +20,7 @@ import numpy as np
 
 from pto_gpu import intrinsics
 from pto_gpu.campaign.compare import Comparison, compare
+from pto_gpu.campaign.evidence import Evidence
 from pto_gpu.campaign.npz import read_npz
 from pto_gpu.campaign.raw import RawOperands, read_operands, region_names
 from pto_gpu.campaign.saved import METADATA, SavedTile
@@ -39,6 +40,7 @@ class Checked:
     """A dump compared with the reference. ``only_outside``: elements differ, all outside the valid region.
 
     ``numerics``: the rule set of the reference. ``tolerance``: what counted as equal.
+    ``evidence``: all the tiles, where some differ.
     """
 
     path: Path
@@ -50,6 +52,7 @@ class Checked:
     only_outside: bool
     numerics: Numerics
     tolerance: Tolerance = EXACT
+    evidence: Evidence | None = None
 
     @property
     def equal(self) -> bool:
@@ -139,10 +142,14 @@ def _checked(
         raise type(error)(f"{path}: {error}") from None
     sources = {o.name: tiles[o.name] for o in instruction.sources}
     found = compare(instruction, sources, seen, expected, outside=outside == "zero", tolerance=tolerance)
-    failure, only_outside = None, False
+    failure, only_outside, evidence = None, False, None
     if found.elements:
         inside = compare(instruction, sources, seen, expected, outside=False, tolerance=tolerance)
         only_outside = not inside.elements
+        before = {**sources, **{name: _zeros_like(t) for name, t in seen.items()}}
+        evidence = Evidence.of(
+            instruction, options, before, seen, found.tiles, whole=outside == "zero", tolerance=tolerance
+        )
         first = int(found.tiles[0])
         failure = SavedTile.of(
             instruction, options, tiles, expected, first, before=0, origin=origin, outside=outside, tolerance=tolerance
@@ -158,6 +165,7 @@ def _checked(
         only_outside,
         options.numerics,
         tolerance,
+        evidence,
     )
 
 

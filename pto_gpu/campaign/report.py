@@ -99,7 +99,12 @@ def _input_text(i: Input) -> str:
 
 def reproducer_lines(tile: SavedTile, path: Path) -> list[str]:
     """How to run a saved failure again."""
-    return ["  run it again: pto-gpu replay " + str(path), "  or in Python:", "", snippet(tile, path), ""]
+    return [f"  run it again: {replay_command(tile, path)}", "  or in Python:", "", snippet(tile, path), ""]
+
+
+def replay_command(tile: SavedTile, path: Path) -> str:
+    """The command that runs a saved failure again, on what it failed on."""
+    return f"pto-gpu replay {path}" + (f" --against {tile.implementation}" if tile.implementation is not None else "")
 
 
 def result_line(result: Result) -> str:
@@ -169,6 +174,7 @@ def _covered_lines(results: Sequence[Result], seconds: float) -> list[str]:
     first, tiles = results[0], sum(r.tiles for r in results)
     rules = first.campaign.options.numerics
     names = dict.fromkeys(r.campaign.record.name for r in results)
+    against = first.campaign.against
     return [
         f"covered {', '.join(names)}: {counted(len(results), 'combination')} of element types, "
         f"{counted(tiles, 'tile')} in {seconds:.1f} s",
@@ -178,7 +184,7 @@ def _covered_lines(results: Sequence[Result], seconds: float) -> list[str]:
             [
                 f"target {first.campaign.target}",
                 f"numerics {rules.label} (nan={rules.nan}, tie={rules.tie}, zero={rules.zero})",
-                f"backend {first.backend}",
+                f"backend {first.backend}" + (f" against {against}" if against != "numpy" else ""),
                 *([] if first.campaign.exhaustive else [f"seed {first.campaign.seed}"]),
             ],
         ),
@@ -241,6 +247,7 @@ def result_data(result: Result, saved: Path | None) -> dict[str, Any]:
         "numerics": campaign.options.numerics.label,
         "undefined": campaign.undefined,
         "backend": result.backend,
+        "against": campaign.against,
         "seed": campaign.seed,
         "tiles_asked": campaign.tiles,
         "tiles": result.tiles,

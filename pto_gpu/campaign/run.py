@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 from pto_gpu import backends, intrinsics
 from pto_gpu.campaign.compare import Comparison, compare
-from pto_gpu.campaign.draw import draw
+from pto_gpu.campaign.draw import Drawn, draw
 from pto_gpu.campaign.results import Crash, Result, Wave
 from pto_gpu.campaign.saved import SavedTile
 from pto_gpu.campaign.settings import Campaign, backend_of
@@ -31,16 +31,19 @@ def run_campaign(campaign: Campaign, execute: Execute | None = None, progress: P
     """Run ``campaign``; memory does not grow with its number of tiles.
 
     ``execute`` takes the place of the backend under test: it gets a :class:`~pto_gpu.isa.record.Call` that no rule
-    refuses and writes its dst tiles, from several threads at once. ``progress`` is told the tiles done so far.
+    refuses and writes its dst tiles, from several threads at once; an :class:`~pto_gpu.campaign.against.Implementation`
+    makes one of a function on NumPy arrays. ``progress`` is told the tiles done so far.
     Ctrl-C ends the run; the result then has ``interrupted`` set and holds the waves that were done. Where the backend
-    is ``triton`` and there is a GPU, all of it runs there (:mod:`pto_gpu.campaign.device`).
+    is ``triton``, compared with the reference on random tiles, and there is a GPU, all of it runs there
+    (:mod:`pto_gpu.campaign.device`).
     """
-    if execute is None and campaign.backend == "triton" and _has_gpu():
+    random = campaign.against == "numpy" and not campaign.exhaustive
+    if execute is None and campaign.backend == "triton" and random and _has_gpu():
         from pto_gpu.campaign.device import run_on_device
 
         return run_on_device(campaign, progress=progress)
     start = time.perf_counter()
-    result = Result(campaign, campaign.backend if execute is None else "execute")
+    result = Result(campaign, campaign.backend if execute is None else getattr(execute, "label", "execute"))
     workers = campaign.workers or available_cores()
     step = block_tiles(campaign.grid)
     starts = iter(range(0, campaign.tiles, step))
@@ -96,12 +99,10 @@ def _wave(campaign: Campaign, execute: Execute, first: int, n: int) -> Wave:
     record, options = campaign.record, campaign.options
     drawn = draw(campaign, first, n, _buffers.tiles)
     expected, seen = (drawn.poisoned_dsts(_buffers.tiles, whose) for whose in ("expected", "seen"))
-    settings: tuple[Any, ...] = (options.numerics, options.undefined, options.target.name, 1)
-    # Not checked: the backend's call below is, and has the same types and regions.
-    backends.load("numpy").run(Call(record, drawn.logical({**expected, **drawn.sources}), *settings))
+    _expect(campaign, drawn, expected)
     tested = {**seen, **drawn.sources}
     try:
-        execute(Call(record, tested, *settings))
+        execute(call_of(campaign, tested))
     except (BackendError, MemoryError):
         raise
     except Exception as error:
@@ -118,6 +119,8 @@ def _wave(campaign: Campaign, execute: Execute, first: int, n: int) -> Wave:
             before=POISON_BYTE,
             origin=campaign.origin,
             first_tile=first,
+            against=campaign.against,
+            implementation=getattr(execute, "label", None),
         )
     return Wave(
         tiles=n,
@@ -131,18 +134,43 @@ def _wave(campaign: Campaign, execute: Execute, first: int, n: int) -> Wave:
     )
 
 
-def replay(saved: SavedTile, backend: str | None = None) -> tuple[Comparison, str | None]:
-    """Run a saved failure on ``backend`` (default the one it failed on) and compare; also says which it was.
+def call_of(campaign: Campaign, tiles: Mapping[str, TileBuf]) -> Call:
+    """The call of a campaign on ``tiles``."""
+    options = campaign.options
+    return Call(campaign.record, tiles, options.numerics, options.undefined, options.target.name, 1)
 
-    A tile of a dump failed on no backend of ours: unless ``backend`` is named, the stored result is compared and the
-    second value is None.
+
+def _expect(campaign: Campaign, drawn: Drawn, expected: Mapping[str, TileBuf]) -> None:
+    """Fill the dst tiles ``expected``."""
+    tiles = {**expected, **drawn.sources}
+    if campaign.against != "numpy":
+        backend_execute(campaign.expected_options)(call_of(campaign, tiles))
+        return
+    # Not checked: the call of the side under test has the same types and regions.
+    backends.load("numpy").run(call_of(campaign, drawn.logical(tiles)))
+
+
+class Replayed(NamedTuple):
+    """A saved failure again. ``name``: what ran on it, None for a stored result; ``seen``: the tiles after it."""
+
+    comparison: Comparison
+    name: str | None
+    seen: Mapping[str, TileBuf]
+
+
+def replay(saved: SavedTile, backend: str | None = None, execute: Execute | None = None) -> Replayed:
+    """Run a saved failure on ``execute`` or ``backend`` (default the one it failed on) and compare.
+
+    A tile of a dump, or of somebody's own implementation, failed on no backend of ours: unless one is named, the stored
+    result is compared.
     """
-    expected = saved.run_reference()
-    if saved.outside is not None and backend is None:
-        seen, everywhere = saved.seen_tiles(), saved.outside == "zero"
-        allowed: dict[str, Any] = {"outside": everywhere, "tolerance": saved.tolerance}
-        return compare(saved.instruction, seen, seen, expected, saved.tile, **allowed), None
+    expected = saved.run_expected()
+    if backend is None and execute is None and (saved.outside is not None or saved.implementation is not None):
+        seen = saved.seen_tiles()
+        allowed: dict[str, Any] = {"outside": saved.outside != "ignore", "tolerance": saved.tolerance}
+        return Replayed(compare(saved.instruction, seen, seen, expected, saved.tile, **allowed), None, seen)
     options = saved.options.override(backend=backend_of(saved.backend if backend is None else backend))
     call = saved.call()
-    backend_execute(options)(call)
-    return compare(saved.instruction, call.tiles, call.tiles, expected, saved.tile), options.backend
+    (execute or backend_execute(options))(call)
+    name = options.backend if execute is None else getattr(execute, "label", "execute")
+    return Replayed(compare(saved.instruction, call.tiles, call.tiles, expected, saved.tile), name, call.tiles)

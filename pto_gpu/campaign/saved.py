@@ -32,6 +32,8 @@ from pto_gpu.types import TileBufType
 FORMAT: Final = "pto-gpu failure 1"
 #: The array that tells a saved failure from a dump.
 METADATA: Final = "metadata"
+#: Fields that are stored as they are.
+_PLAIN: Final = ("undefined", "target", "backend", "origin", "tile", "outside", "against", "implementation", "causes")
 #: What a dump says about elements of dst outside its valid region.
 OUTSIDE: Final = ("zero", "ignore")
 
@@ -41,8 +43,10 @@ class SavedTile:
     """A call on a batch of one. ``arrays``: storage bits before the run; ``seen``, ``expected``: of each dst after.
 
     ``origin``: ``seed7`` of a campaign, or the name of a dump without ``.npz``; ``tile``: its number in there.
-    ``outside``: for a tile of a dump, one of :data:`OUTSIDE`; None for what a backend under test computed.
+    ``outside``: for a tile of a dump, one of :data:`OUTSIDE`; None for what was under test here.
     ``tolerance``: what counted as equal, where the tile was compared.
+    ``against``: the backend whose result was expected. ``implementation``: who computed it, if it was no backend.
+    ``causes``: what explained it and the tiles around it when it was found.
     """
 
     instruction: Instruction
@@ -59,6 +63,9 @@ class SavedTile:
     tile: int
     outside: str | None = None
     tolerance: Tolerance = EXACT
+    against: str = "numpy"
+    implementation: str | None = None
+    causes: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -74,6 +81,8 @@ class SavedTile:
         first_tile: int = 0,
         outside: str | None = None,
         tolerance: Tolerance = EXACT,
+        against: str = "numpy",
+        implementation: str | None = None,
     ) -> SavedTile:
         """The tile at ``place`` of a batch after the run; every byte of dst was ``before`` until then."""
 
@@ -98,6 +107,8 @@ class SavedTile:
             tile=first_tile + place,
             outside=outside,
             tolerance=tolerance,
+            against=against,
+            implementation=implementation,
         )
 
     @property
@@ -131,10 +142,10 @@ class SavedTile:
         """The call on new tiles."""
         return Call(self.instruction, self.tiles(), self.numerics, self.undefined, self.target, 1)
 
-    def run_reference(self) -> dict[str, TileBuf]:
-        """The tiles after the reference ran on them; raises for a call that the rules refuse."""
+    def run_expected(self) -> dict[str, TileBuf]:
+        """The tiles after the backend that is right ran on them; raises for a call that the rules refuse."""
         tiles = self.tiles()
-        intrinsics.execute(self.instruction, tiles, self.options.override(backend="numpy"))
+        intrinsics.execute(self.instruction, tiles, self.options.override(backend=self.against))
         return tiles
 
 
@@ -150,7 +161,7 @@ def save(tile: SavedTile, directory: Path) -> Path:
         },
         "numerics": asdict(tile.numerics),
         **({} if tile.tolerance.exact else {"tolerance": asdict(tile.tolerance)}),
-        **{key: getattr(tile, key) for key in ("undefined", "target", "backend", "origin", "tile", "outside")},
+        **{key: getattr(tile, key) for key in _PLAIN},
     }
     arrays: dict[str, Any] = {METADATA: np.frombuffer(json.dumps(metadata).encode(), np.uint8)}
     for name, array in tile.arrays.items():
@@ -205,11 +216,6 @@ def _from(metadata: dict[str, Any], arrays: dict[str, NumPyArray]) -> SavedTile:
         raise KeyError(f"type of {missing[0]}")
     options = current_options().override(metadata["target"], metadata["backend"], None, metadata["undefined"])
     dsts = [o.name for o in instruction.dsts]
-    origin, tile, outside = metadata["origin"], metadata["tile"], metadata.get("outside")
-    if not isinstance(origin, str) or not isinstance(tile, int):
-        raise TypeError("origin must be text and tile an integer")
-    if outside not in (None, *OUTSIDE):
-        raise TypeError(f"outside is {outside!r}: allowed null, {', '.join(OUTSIDE)}")
 
     def held(key: str, name: str) -> NumPyArray:
         array, ty = arrays[key], types[name]
@@ -228,11 +234,26 @@ def _from(metadata: dict[str, Any], arrays: dict[str, NumPyArray]) -> SavedTile:
         undefined=options.undefined,
         target=options.target.name,
         backend=options.backend,
-        origin=origin,
-        tile=tile,
-        outside=outside,
         tolerance=Tolerance(**metadata.get("tolerance", {})),
+        against=options.override(backend=metadata.get("against", "numpy")).backend,
+        **_history(metadata),
     )
+
+
+def _history(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Where a tile comes from and what is known about it."""
+    origin, tile, outside = metadata["origin"], metadata["tile"], metadata.get("outside")
+    if not isinstance(origin, str) or not isinstance(tile, int):
+        raise TypeError("origin must be text and tile an integer")
+    if outside not in (None, *OUTSIDE):
+        raise TypeError(f"outside is {outside!r}: allowed null, {', '.join(OUTSIDE)}")
+    implementation, causes = metadata.get("implementation"), metadata.get("causes", [])
+    if implementation is not None and not isinstance(implementation, str):
+        raise TypeError("implementation must be text")
+    if not isinstance(causes, list) or not all(isinstance(cause, str) for cause in causes):
+        raise TypeError("causes must be a list of texts")
+    found = {"origin": origin, "tile": tile, "outside": outside, "implementation": implementation}
+    return {**found, "causes": tuple(causes)}
 
 
 def _pair(array: NumPyArray) -> tuple[int, int]:
@@ -243,6 +264,8 @@ def _pair(array: NumPyArray) -> tuple[int, int]:
 
 def snippet(tile: SavedTile, path: Path) -> str:
     """Python that runs the call of the failure saved at ``path`` through the public interface and compares."""
+    if tile.implementation is not None:
+        return _implementation_snippet(tile, path)
     name = tile.instruction.name
     rules = tile.numerics
     lines = ["import numpy as np", "import pto_gpu as pto", "", f"saved = np.load({str(path)!r})", "tiles = {}"]
@@ -271,4 +294,21 @@ def snippet(tile: SavedTile, path: Path) -> str:
     lines.append("    print(name, np.argwhere(seen.view(expected.dtype) != expected).tolist())")
     if not tile.tolerance.exact:
         lines.append(f"# {tile.tolerance.text} was accepted: `pto-gpu replay` leaves such differences out")
+    return "\n".join(lines)
+
+
+def _implementation_snippet(tile: SavedTile, path: Path) -> str:
+    """The same for a failure of somebody's own implementation."""
+    lines = [
+        "from pathlib import Path",
+        "import numpy as np",
+        "from pto_gpu.campaign import against, saved",
+        "",
+        f"tile = saved.load(Path({str(path)!r}))",
+        "call = tile.call()",
+        f"against.load({tile.implementation!r})(call)",
+        f"for name in {[o.name for o in tile.instruction.dsts]}:",
+        "    seen, expected = call.tiles[name].numpy()[0], tile.expected[name]",
+        "    print(name, np.argwhere(seen.view(expected.dtype) != expected).tolist())",
+    ]
     return "\n".join(lines)

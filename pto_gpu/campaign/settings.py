@@ -31,8 +31,8 @@ class Campaign:
 
     ``instruction``: a name. ``dtypes``: the element type of the values, and of the indices if it has any.
     ``shape``: logical rows and columns; default 16x16, or more columns where a row would not fill 32 bytes.
-    ``seed``: 0 to 2**64 - 1. ``backend``: ``auto`` becomes what it means for tiles in host memory; ``numpy`` is
-    refused, since it is the reference.
+    ``seed``: 0 to 2**64 - 1. ``backend``: the side under test; ``auto`` becomes what it means for tiles in host memory.
+    ``against``: the backend whose results are expected; the default ``numpy`` is the reference.
     ``workers``: threads; default every core this process may use.
     ``exhaustive``: every combination of operand values once, instead of random tiles; shape and number of tiles follow
     from the instruction (:mod:`pto_gpu.campaign.space`), and there is no seed.
@@ -51,15 +51,18 @@ class Campaign:
     backend: str = "auto"
     workers: int | None = None
     exhaustive: bool = False
+    against: str = "numpy"
 
     def __post_init__(self) -> None:
         record = self.record
         object.__setattr__(self, "backend", backend_of(self.backend))
-        if self.options.backend == "numpy":
-            raise ConstraintError(
-                "backend='numpy' is the reference, which would be compared with itself: "
-                f"allowed {', '.join(b for b in BACKENDS if b != 'numpy')}"
-            )
+        if self.against not in BACKENDS:
+            raise ConstraintError(f"against={self.against!r} is not known: allowed {', '.join(BACKENDS)}")
+        object.__setattr__(self, "against", backend_of(self.against))
+        if self.options.backend == self.against:
+            what = " is the reference, which" if self.against == "numpy" else ""
+            others = ", ".join(b for b in BACKENDS if backend_of(b) != self.against)
+            raise ConstraintError(f"backend={self.against!r}{what} would be compared with itself: allowed {others}")
         dtypes = tuple(resolve_element_type(t).name for t in self.dtypes)
         object.__setattr__(self, "dtypes", dtypes)
         allowed = record.element_types[self.options.target.name]
@@ -118,6 +121,11 @@ class Campaign:
     def options(self) -> Options:
         """The options that the backend under test is called with."""
         return current_options().override(self.target, self.backend, self.numerics, self.undefined, 1)
+
+    @property
+    def expected_options(self) -> Options:
+        """The options that what is expected is computed with."""
+        return self.options.override(backend=self.against)
 
     @property
     def label(self) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pto_gpu.commands.options import Json, Save, either, instruction_named
-from pto_gpu.commands.output import BAD_INPUT, EQUAL, MISMATCH, error_line, out_of_memory, print_json, save_failure
+from pto_gpu.commands.output import BAD_INPUT, EQUAL, MISMATCH, error_line, out_of_memory, print_json, save_with_shrunk
 from pto_gpu.defaults import UNDEFINED
 from pto_gpu.errors import ConstraintError, FileError, PtoError
 from pto_gpu.numerics import NUMERICS
@@ -77,7 +77,8 @@ def check(
     json: Json = False,
 ) -> int:
     """Compare dumps made elsewhere with the reference."""
-    from pto_gpu.campaign import report
+    from pto_gpu.campaign import explain_report, report
+    from pto_gpu.campaign.diagnose import diagnose_evidence
     from pto_gpu.campaign.saved import OUTSIDE
     from pto_gpu.campaign.ulp import Tolerance
     from pto_gpu.defaults import current_options
@@ -99,9 +100,11 @@ def check(
             error_line(message)
             data.append({"file": job.label, "error": message})
             continue
-        out.print("\n".join(report.checked_lines(checked)))
-        saved = save_failure(checked.first_failure, save, out.print)
-        data.append({**report.checked_data(checked), "saved": str(saved) if saved else None})
+        found = diagnose_evidence(checked.evidence, checked.comparison)
+        out.print("\n".join([*report.checked_lines(checked), *explain_report.diagnosis_lines(found)]))
+        saved, _ = save_with_shrunk(checked.first_failure, found, save, out.print)
+        more = {"saved": str(saved) if saved else None, **explain_report.diagnosis_data(found)}
+        data.append({**report.checked_data(checked), **more})
     if any(d["error"] is not None for d in data):
         status = BAD_INPUT
     else:

@@ -7,12 +7,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pto_gpu.errors import FileError
 
 if TYPE_CHECKING:
+    from pto_gpu.campaign.diagnose import Diagnosis
     from pto_gpu.campaign.saved import SavedTile
 
 EQUAL, MISMATCH, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -75,3 +77,24 @@ def save_failure(failure: SavedTile | None, directory: Path, show: Callable[[str
         return None
     show("\n".join(report.reproducer_lines(failure, path)))
     return path
+
+
+def save_with_shrunk(
+    failure: SavedTile | None, found: Diagnosis | None, directory: Path, show: Callable[[str], None]
+) -> tuple[Path | None, Path | None]:
+    """Save the failing tile and the shrunk one, and show how to run again the smaller of them."""
+    from pto_gpu.campaign import report, saved
+
+    shrunk = found.shrunk.tile if found and found.shrunk else None
+    if found and found.explanation:
+        failure, shrunk = (t and replace(t, causes=found.explanation.causes) for t in (failure, shrunk))
+    smaller = save_failure(shrunk, directory, show)
+    if failure is None or smaller is None:
+        return save_failure(failure, directory, show), None
+    try:
+        path = saved.save(failure, directory)
+    except FileError as error:
+        show(f"  the tile as it was first was not saved: {error}")
+        return None, smaller
+    show(f"  the tile as it was first: {report.replay_command(failure, path)}")
+    return path, smaller

@@ -10,30 +10,44 @@ import typer
 from pto_gpu.commands.options import Json, either
 from pto_gpu.commands.output import EQUAL, MISMATCH, print_json
 from pto_gpu.defaults import BACKENDS
+from pto_gpu.errors import ConstraintError
 
 
 def replay(
     file: Annotated[Path, typer.Argument(help="A failure that validate or check saved.")],
     backend: Annotated[
-        str | None, typer.Option(help=f"Under test: {either(BACKENDS)}; default the one that failed, none for a dump.")
+        str | None,
+        typer.Option(help=f"Under test: {either(BACKENDS)}; default the one that failed, none for a stored result."),
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(help="Your own function to run in place of a backend: package.module:function.")
     ] = None,
     json: Json = False,
 ) -> int:
-    """Run one saved failure again, or take the result that a dump held, and compare with the reference."""
-    from pto_gpu.campaign import report, run, saved
+    """Run one saved failure again, or take the result stored in it, and compare as it was compared before."""
+    from pto_gpu.campaign import explain_report, report, run, saved
+    from pto_gpu.campaign.against import load
+    from pto_gpu.campaign.diagnose import diagnose_evidence, evidence_of
 
+    if backend is not None and against is not None:
+        raise ConstraintError(f"--backend {backend} and --against {against}: allowed one of them")
     tile = saved.load(file)
-    comparison, name = run.replay(tile, backend)
+    comparison, name, seen = run.replay(tile, backend, load(against) if against is not None else None)
+    found = diagnose_evidence(evidence_of(tile, seen), comparison) if comparison.elements else None
     out = report.printer(to_stderr=json)
     what = f"{tile.instruction.name} {'/'.join(tile.instruction.signature(tile.types))}"
-    where = "the result stored from the dump" if name is None else f"backend {name}"
+    where = f"backend {name}" if against is None else str(name)
+    if name is None:
+        where = f"the result stored from {tile.implementation or 'the dump'}"
     verdict = f"MISMATCH, {report.differ_text(comparison.elements)}" if comparison.elements else "equal now"
     lines = report.mismatch_lines(what, comparison.mismatches, comparison.elements, comparison.categories)
+    lines += explain_report.diagnosis_lines(found)
+    if tile.causes:
+        lines.append(f"  when it was found, with the tiles around it: {'; or '.join(tile.causes)}")
     out.print("\n".join([f"{what} {tile.origin} tile {tile.tile}, {where}: {verdict}", *lines]))
     status = MISMATCH if comparison.elements else EQUAL
     if json:
         mismatches = [report.mismatch_data(m) for m in comparison.mismatches]
-        print_json(
-            {"status": status, "instruction": tile.instruction.name, "compared": where, "mismatches": mismatches}
-        )
+        data = {"status": status, "instruction": tile.instruction.name, "compared": where, "mismatches": mismatches}
+        print_json({**data, **explain_report.diagnosis_data(found), "causes_when_found": list(tile.causes)})
     return status

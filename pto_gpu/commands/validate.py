@@ -12,11 +12,12 @@ import typer
 from pto_gpu.commands.dump import Dump, DumpFormat, refuse_with_dump, write_dump
 from pto_gpu.commands.exhaustive import Exhaustive, refuse_with_exhaustive, small_enough
 from pto_gpu.commands.options import Json, NumericsName, Save, Target, Undefined, either, instruction_named, shape_of
-from pto_gpu.commands.output import EQUAL, INTERRUPTED, MISMATCH, print_json, progress_bar, save_failure
+from pto_gpu.commands.output import EQUAL, INTERRUPTED, MISMATCH, print_json, progress_bar, save_with_shrunk
 from pto_gpu.defaults import BACKENDS
 from pto_gpu.errors import ConstraintError
 
 if TYPE_CHECKING:
+    from pto_gpu.campaign.against import Implementation
     from pto_gpu.campaign.results import Result
     from pto_gpu.campaign.settings import Campaign
 
@@ -30,9 +31,15 @@ def validate(
     target: Target = "a5",
     numerics: NumericsName = "isa",
     undefined: Undefined = "error",
-    backend: Annotated[
-        str, typer.Option(help=f"Under test: {either(b for b in BACKENDS if b != 'numpy')}; numpy is the reference.")
-    ] = "auto",
+    backend: Annotated[str, typer.Option(help=f"Under test: {either(BACKENDS)}; numpy is the reference.")] = "auto",
+    against: Annotated[
+        str,
+        typer.Option(
+            help="What --backend is compared with: "
+            f"{either(b for b in BACKENDS if b != 'auto')}. Or your own function to be tested in place of a backend, "
+            "compared with numpy: package.module:function."
+        ),
+    ] = "numpy",
     exhaustive: Exhaustive = False,
     dump: Dump = None,
     dump_format: DumpFormat = None,
@@ -40,15 +47,19 @@ def validate(
     save: Save = Path("failures"),
     json: Json = False,
 ) -> int:
-    """Run instructions on random tiles and compare every bit with the reference."""
-    from pto_gpu.campaign import report
+    """Run instructions on random tiles and compare every bit with the reference, or another backend."""
+    from pto_gpu.campaign import explain_report, report
+    from pto_gpu.campaign.diagnose import diagnose
     from pto_gpu.campaign.settings import DEFAULT_SEED, DEFAULT_TILES, Campaign
+
+    execute = _implementation(against, backend)
 
     settings: dict[str, Any] = {
         "target": target,
         "numerics": numerics,
         "undefined": undefined,
         "backend": backend,
+        "against": "numpy" if execute else against,
         "workers": workers,
         "shape": shape_of(shape) if shape is not None else None,
         "tiles": DEFAULT_TILES if tiles is None else tiles,
@@ -61,7 +72,8 @@ def validate(
         refuse_with_exhaustive({"--shape": shape, "--tiles": tiles, "--seed": seed})
         combinations, left_out = small_enough(combinations, named=dtype is not None)
     if dump is not None or dump_format is not None:
-        refuse_with_dump({"--exhaustive": exhaustive, "--workers": workers, "--backend": backend != "auto"})
+        sides = {"--backend": backend != "auto", "--against": against != "numpy"}
+        refuse_with_dump({"--exhaustive": exhaustive, "--workers": workers, **sides})
         return write_dump(
             [(op, s, {**settings, "tiles": tiles}) for op, s in combinations], dump, dump_format, json=json
         )
@@ -69,11 +81,14 @@ def validate(
     out = report.printer(to_stderr=json)
     start = time.perf_counter()
     results, data = [], []
-    for result in _run_all(campaigns):
+    for result in _run_all(campaigns, execute):
         out.print("\n".join(report.result_lines(result)))
-        path = save_failure(result.first_failure, save, out.print)
+        found = diagnose(result, execute)
+        if found:
+            out.print("\n".join(explain_report.diagnosis_lines(found)))
+        path, smaller = save_with_shrunk(result.first_failure, found, save, out.print)
         results.append(result)
-        data.append(report.result_data(result, path))
+        data.append({**report.result_data(result, path), **explain_report.diagnosis_data(found, smaller)})
     seconds = time.perf_counter() - start
     out.print("\n".join(report.coverage_lines(results, seconds, campaigns[len(results) :])))
     if left_out:
@@ -86,7 +101,24 @@ def validate(
     return status
 
 
-def _run_all(campaigns: Sequence[Campaign]) -> Iterator[Result]:
+def _implementation(against: str, backend: str) -> Implementation | None:
+    """The function that ``--against`` names, if it names one."""
+    from pto_gpu.campaign.against import load
+
+    if against in BACKENDS:
+        return None
+    if ":" not in against:
+        raise ConstraintError(
+            f"--against {against!r} is not known: allowed {', '.join(BACKENDS)}, or a function: package.module:function"
+        )
+    if backend != "auto":
+        raise ConstraintError(
+            f"--backend {backend}: {against} is the side under test, and compared with numpy: leave --backend out"
+        )
+    return load(against)
+
+
+def _run_all(campaigns: Sequence[Campaign], execute: Implementation | None) -> Iterator[Result]:
     """The results one after the other, up to and including one that Ctrl-C ended."""
     from pto_gpu.campaign import report
     from pto_gpu.campaign.run import run_campaign
@@ -94,7 +126,7 @@ def _run_all(campaigns: Sequence[Campaign]) -> Iterator[Result]:
     for place, campaign in enumerate(campaigns, 1):
         label = f"{place}/{len(campaigns)} {campaign.label}"
         with progress_bar(label, campaign.tiles, report.rate_of(campaign)) as advance:
-            result = run_campaign(campaign, progress=advance)
+            result = run_campaign(campaign, execute, progress=advance)
         yield result
         if result.interrupted:
             return
