@@ -72,9 +72,9 @@ SWEEPS: Final = (
     Sweep(ONE, "one call on one tile, checks included", (CPU, TRITON), ("full",), ((16, 16),), (1,)),
 )
 
-#: Tiles and elements of ``--quick``, and the providers that it leaves out because they take their time.
-QUICK_TILES: Final = 10_000
-QUICK_ELEMENTS: Final = 1 << 23
+#: ``--quick`` takes this part of the largest batch and of the elements, and leaves out who needs long to get ready.
+QUICK_BATCH: Final = 0.1
+QUICK_ELEMENTS: Final = 0.5
 QUICK_WITHOUT: Final = (COMPILED,)
 
 
@@ -101,10 +101,11 @@ class Group:
 
 def quick(sweep: Sweep) -> Sweep:
     """The same with fewer tiles and providers."""
+    largest = max(1, int(max(sweep.batches, default=1) * QUICK_BATCH))
     return dataclasses.replace(
         sweep,
-        batches=tuple(dict.fromkeys(min(b, QUICK_TILES) if sweep.name != BATCH else b for b in sweep.batches)),
-        elements=min(sweep.elements, QUICK_ELEMENTS),
+        batches=tuple(b for b in sweep.batches if b <= largest) or (largest,) * bool(sweep.batches),
+        elements=int(sweep.elements * QUICK_ELEMENTS),
         providers=tuple(p for p in sweep.providers if p not in QUICK_WITHOUT),
     )
 

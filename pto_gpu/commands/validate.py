@@ -11,7 +11,7 @@ import typer
 
 from pto_gpu.commands.dump import Dump, DumpFormat, refuse_with_dump, write_dump
 from pto_gpu.commands.exhaustive import Exhaustive, refuse_with_exhaustive, small_enough
-from pto_gpu.commands.options import Json, NumericsName, Save, Target, Undefined, either, instruction_named, shape_of
+from pto_gpu.commands.options import Json, NumericsName, Save, Target, Undefined, combinations_of, either, shape_of
 from pto_gpu.commands.output import EQUAL, INTERRUPTED, MISMATCH, print_json, progress_bar, save_with_shrunk
 from pto_gpu.defaults import BACKENDS
 from pto_gpu.errors import ConstraintError
@@ -66,7 +66,7 @@ def validate(
         "seed": DEFAULT_SEED if seed is None else seed,
         "exhaustive": exhaustive,
     }
-    combinations = _combinations(ops or [], dtype, target)
+    combinations = combinations_of(ops or [], dtype, target)
     left_out: list[str] = []
     if exhaustive:
         refuse_with_exhaustive({"--shape": shape, "--tiles": tiles, "--seed": seed})
@@ -130,24 +130,3 @@ def _run_all(campaigns: Sequence[Campaign], execute: Implementation | None) -> I
         yield result
         if result.interrupted:
             return
-
-
-def _combinations(ops: Sequence[str], dtype: str | None, target: str) -> list[tuple[str, tuple[str, ...]]]:
-    """Every (instruction, element types) to run."""
-    from pto_gpu.isa import instructions
-    from pto_gpu.targets import resolve_target
-    from pto_gpu.types import resolve_element_type
-
-    wanted = tuple(resolve_element_type(t).name for t in dtype.split("/")) if dtype is not None else ()
-    known, name = instructions(), resolve_target(target).name
-    found = []
-    for op in dict.fromkeys(instruction_named(op).name for op in ops) or known:
-        allowed = known[op].element_types[name]
-        matching = [s for s in allowed if s[: len(wanted)] == wanted]
-        if ops and not matching:
-            types = ", ".join("/".join(s) for s in allowed)
-            raise ConstraintError(f"{op}: element type {dtype} is not supported on {name}: allowed {types}")
-        found += [(op, s) for s in matching]
-    if not found:
-        raise ConstraintError(f"no instruction supports element type {dtype} on {name}")
-    return found
