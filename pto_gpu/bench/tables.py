@@ -72,6 +72,37 @@ def types_table(run: Run) -> Table:
     return Table("Against vectorised NumPy and against a copy", note, columns, rows)
 
 
+def summary_table(run: Run) -> Table:
+    """One row for each instruction: the least and the most of its element types, on the cpu backend."""
+    faster = speed_ups(run, TYPES, CPU)
+    full = [r for r in run.of_sweep(FULL) if r.provider == CPU]
+    one = {r.instruction: r.time for r in run.of_sweep(ONE) if r.provider == CPU}
+    slopes = {
+        key[0]: batch_slope(group)
+        for key, group in _grouped([r for r in run.of_sweep(BATCH) if r.provider == CPU], lambda r: (r.instruction,))
+    }
+    rows = []
+    for name in dict.fromkeys(name for name, _ in faster):
+        ratios = sorted((ratio, elements) for (op, elements), ratio in faster.items() if op == name)
+        copied = sorted(f for r in full if r.instruction == name and (f := r.of_copy(r.copy.plain)) is not None)
+        rows.append(
+            (
+                name,
+                " to ".join(dict.fromkeys(f"{ratio:.0f} ({elements})" for ratio, elements in (ratios[0], ratios[-1]))),
+                " to ".join(dict.fromkeys(fraction(f) for f in (copied[:1] + copied[-1:]))) or "-",
+                f"{microseconds(one[name])} us" if name in one else "-",
+                "-" if (exponent := slopes.get(name)) is None else f"{exponent:.2f}",
+            )
+        )
+    columns = ("<instruction", "times faster than NumPy", "of a plain copy, full tiles", "one 16x16 tile", "slope")
+    shape = _shape_text(run.of_sweep(TYPES))
+    note = (
+        f"The cpu backend on {shape}, random valid regions, against vectorised NumPy: the least and the most of the "
+        "element types. Copy: np.copyto. Slope: k of time ~ batch^k, one tile to a million."
+    )
+    return Table("Summary", note, columns, rows)
+
+
 def _verdict(row: Row, faster: float | None) -> str:
     wanted = wanted_speed_up(row.instruction, row.elements)
     if row.provider != CPU or faster is None or wanted is None:

@@ -69,7 +69,7 @@ class Workload:
             moved = TileBuf.empty(tile.type, tile.batch, device, *tile.region)
             moved.torch().copy_(tile.torch())
             tiles[name] = moved
-        return _workload(self.instruction, self.signature, tiles)
+        return workload_of(self.instruction, self.signature, tiles)
 
 
 def values(rng: np.random.Generator, element: ElementType, shape: tuple[int, ...]) -> NumPyArray:
@@ -117,10 +117,11 @@ def make(
         side = operand.name.partition("_")[0]
         valid_row, valid_col = counts[side if partial or operand.role is Role.DST else "dst"]
         tiles[operand.name] = _tile(rng, operand, instruction, ty, batch, valid_row, valid_col)
-    return _workload(instruction, signature, tiles)
+    return workload_of(instruction, signature, tiles)
 
 
-def _workload(instruction: Instruction, signature: tuple[str, ...], tiles: Mapping[str, TileBuf]) -> Workload:
+def workload_of(instruction: Instruction, signature: tuple[str, ...], tiles: Mapping[str, TileBuf]) -> Workload:
+    """A workload of these tiles, with the bytes counted."""
     sizes = {name: tile.type.element.itemsize for name, tile in tiles.items()}
     first = next(iter(tiles.values()))
     line = LINE_BYTES["cpu" if first.device == "cpu" else "gpu"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -48,10 +49,10 @@ def bench(
     wanted = _chosen(op or [], dtype or [])
     old = results.read(compare) if compare is not None else None
     if json is not None:
-        _refuse_unwritable(json, json.parent)
+        _refuse_unwritable_file(json)
     if plot is not None:
         plots.require_matplotlib()
-        _refuse_unwritable(plot, next(p for p in (plot, *plot.parents) if p.exists()))
+        _refuse_unwritable_folder(plot)
     run = results.read(saved) if saved is not None else _measure(wanted, quick=quick)
     _show(run)
     if json is not None:
@@ -75,15 +76,26 @@ def _chosen(ops: Sequence[str], dtypes: Sequence[str]) -> list[tuple[str, tuple[
     return [combination for dtype in dtypes for combination in combinations_of(ops, dtype, TARGET)]
 
 
-def _refuse_unwritable(path: Path, directory: Path) -> None:
+def _refuse_unwritable_file(path: Path) -> None:
     """Raise FileError now rather than after minutes of measuring; leaves no trace."""
-    try:
-        if path.is_file():
+    with _as_file_error(path):
+        if path.exists():
             path.open("ab").close()
-        elif path.is_dir() and path != directory:
-            raise FileError(f"{path}: cannot be written: Is a directory")
-        elif not path.exists() or path == directory:
-            tempfile.TemporaryFile(dir=directory).close()
+        else:
+            tempfile.TemporaryFile(dir=path.parent).close()
+
+
+def _refuse_unwritable_folder(path: Path) -> None:
+    """The same for a directory that may have to be made."""
+    with _as_file_error(path):
+        there = next(p for p in (path, *path.parents) if p.exists())
+        tempfile.TemporaryFile(dir=there).close()
+
+
+@contextmanager
+def _as_file_error(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise FileError(f"{path}: cannot be written: {error.strerror or error}") from None
 
