@@ -167,10 +167,10 @@ def expected_bytes(case: Case, plan: Plan, elements: dict[str, ElementType]) -> 
 
 @dataclass(frozen=True)
 class GeneratorCase:
-    """One compilation of the generator: for elements like those of ``dtype``, drawn by ``pattern``."""
+    """One compilation: for elements like those of ``dtype``, drawn by ``pattern``; None: the words of valid regions."""
 
     dtype: str
-    pattern: Pattern
+    pattern: Pattern | None
     partner: bool
     shape: tuple[int, int]
     target: str
@@ -178,13 +178,13 @@ class GeneratorCase:
     @property
     def label(self) -> str:
         """What to call it in output."""
-        how = f"{self.pattern}{' like a partner' if self.partner else ''}"
+        how = f"{self.pattern or 'words'}{' like a partner' if self.partner else ''}"
         return f"generator i{ELEMENT_TYPES[self.dtype].bits} {self.shape[0]}x{self.shape[1]} {how} {self.target}"
 
 
 def generator_cases(targets: Any, shapes: Any) -> Iterator[GeneratorCase]:
     """Every combination that an instruction's operands need; element types of one size share a kernel."""
-    needed = {}
+    needed: dict[tuple[Any, ...], tuple[str, Pattern | None, bool]] = {(): ("i32", None, False)}
     for instruction in instructions().values():
         for elements in (s for allowed in instruction.element_types.values() for s in allowed):
             for source in instruction.sources:
@@ -200,18 +200,23 @@ def generator_cases(targets: Any, shapes: Any) -> Iterator[GeneratorCase]:
 
 def compile_generator(case: GeneratorCase) -> Report:
     """Compile the generator for one case and judge it: partner and result go in vectors, tables cannot."""
-    from pto_gpu.kernels.generate import generate
+    from pto_gpu.kernels.generate import generate, words
 
     from pto_gpu.campaign.categories import tables
-    from pto_gpu.campaign.device_draw import THREADS, kernel_constants
+    from pto_gpu.campaign.device_draw import THREADS, WORD_TILES, kernel_constants
+    from pto_gpu.campaign.valid import VALID_BLOCKS
 
+    numbers, target = {"first": "i64", "seed": "u64"}, TARGETS[case.target]
+    if case.pattern is None:
+        constants = {"BLOCKS": VALID_BLOCKS, "BT": WORD_TILES}
+        compiled = compile_kernel(words, constants, {"out": "*i32", **numbers}, ["out"], THREADS, target)
+        return judge(case.label, compiled, (0, WORD_TILES * VALID_BLOCKS * 16), full=False)
     storage = TileBufType(case.dtype, *case.shape)
     constants = kernel_constants(case.shape, storage, tables(case.dtype, case.pattern, case.partner), case.partner)
     bits = storage.element.bits
-    types = {"out": f"*i{bits}", "partner": f"*i{bits}", "profiles": "*u8", "valid_cols": "*i32"}
+    types = {"out": f"*i{bits}", "partner": f"*i{bits}", "profiles": "*u8", "valid_cols": "*i32", **numbers}
     types |= dict.fromkeys(("profile_of", "force", "masks", "flips", "keep", "flip"), "*i32")
-    types |= {"first": "i64", "seed": "u64"}
-    compiled = compile_kernel(generate, constants, types, ["out", "partner"], THREADS, TARGETS[case.target])
+    compiled = compile_kernel(generate, constants, types, ["out", "partner"], THREADS, target)
     block = constants["BT"] * constants["BR"] * constants["BC"] * bits // 8
     return judge(case.label, compiled, (block if case.partner else 0, block), full=False)
 

@@ -27,6 +27,7 @@ from pto_gpu.isa import instructions
 from pto_gpu.types import ELEMENT_TYPES
 
 DEVICE = "cuda:0" if GPU else "cpu"
+pytestmark = [pytest.mark.gpu] if GPU else []  # so that the GPU check runs them too
 SHAPE = (16, 32)
 STEP = 64  # tiles of this shape in a block
 CASES = [(op, types) for op, r in instructions().items() for types in r.element_types["a5"]]
@@ -141,7 +142,7 @@ def test_one_wrong_tile_of_many_comes_back_and_can_be_run_again() -> None:
     failure = result.first_failure
     assert failure is not None
     assert failure.tile == 198
-    expected = failure.run_reference()["dst"].data[0]
+    expected = failure.run_expected()["dst"].data[0]
     assert expected.view(np.uint32).tolist() == failure.expected["dst"].tolist()
 
 
@@ -267,3 +268,19 @@ def test_regions_and_reference_never_wait_for_the_device(op: str, dtypes: tuple[
     with Waits() as waits:
         torch.tensor([1]).item()
     assert waits.seen == ["aten.lift_fresh.default", "aten._local_scalar_dense.default"]
+
+
+def test_waves_of_a_part_of_the_tiles_add_up_to_the_whole() -> None:
+    """Tiles in the middle of a run of blocks, as a campaign that goes on where it was stopped has them."""
+    campaign = Campaign("TPARTMIN", ("i8",), shape=SHAPE, tiles=300, backend="triton", seed=9)
+    result = Result(campaign, "execute")
+    for first, end in ((0, 70), (70, 192), (192, 300)):
+        waves = list(device.device_waves(campaign, first, end, wrong_on_device, DEVICE, wave=64))
+        assert [w.tiles for w in waves] == [min(64, end - t) for t in range(first, end, 64)]
+        for wave in waves:
+            result.add(wave)
+    expected = run_campaign(campaign, wrong_on_host)
+    # A block that was split is sampled twice for its categories; all else is the same.
+    assert dataclasses.replace(result, categories=expected.categories, first_failure=None) == dataclasses.replace(
+        expected, first_failure=None, seconds=0.0
+    )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections import Counter
 from typing import Any
 
@@ -10,13 +13,15 @@ import pytest
 import torch
 from conftest import GPU
 
-from pto_gpu.campaign.device_draw import DeviceBuffers, draw_on_device, parts
+from pto_gpu.campaign.categories import tables as tables_of
+from pto_gpu.campaign.device_draw import DeviceBuffers, draw_on_device, kernel_constants, parts
 from pto_gpu.campaign.draw import Drawn, draw
 from pto_gpu.campaign.settings import Campaign
-from pto_gpu.campaign.storage import bits, block_tiles, plan_of
+from pto_gpu.campaign.storage import PLANS, bits, block_tiles, plan_of, slots
 from pto_gpu.isa import instructions
 
 DEVICE = torch.device("cuda:0" if GPU else "cpu")
+pytestmark = [pytest.mark.gpu] if GPU else []  # so that the GPU check runs them too
 STEP = block_tiles((16, 16))
 CASES = [(op, types) for op, r in instructions().items() for types in dict.fromkeys(sum(r.element_types.values(), ()))]
 
@@ -101,3 +106,30 @@ def test_several_runs_of_a_plan_follow_each_other() -> None:
     assert first.numbers(np.array([0, 13, 14, 77, 78])).tolist() == [50, 63, 128, 191, 256]
     assert second.numbers(np.array([0, 63, 64])).tolist() == [64, 127, 192]
     assert_drawn_alike(campaign, 50, 64 * 4)
+
+
+def test_the_kernels_are_specialised_on_no_number() -> None:
+    """One compilation for every seed, tile number, storage plan and batch: only memory and constants are looked at."""
+    program = """
+from pto_gpu.kernels import generate
+for kernel in (generate.generate, generate.words):
+    print(*(p.name for p in kernel.params if not (p.is_constexpr or p.do_not_specialize)))
+    print(*(p.name + "=" + p.annotation_type for p in kernel.params if p.annotation_type))
+"""
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    tables = "profile_of force masks flips keep flip"
+    assert done.stdout.splitlines() == [
+        f"out partner profiles valid_cols {tables}",
+        "first=i64 seed=u64",
+        "out",
+        "first=i64 seed=u64",
+    ]
+    constants = {
+        plan: [
+            kernel_constants((16, 16), slot.storage, tables_of("f32", "value", False), True)
+            for slot in slots(instructions()["TPARTMIN"], ("f32",), (16, 16), plan)
+        ]
+        for plan in PLANS
+    }
+    assert constants["packed"] == constants["padded"] == constants["packed"][:1] * 3

@@ -25,6 +25,7 @@ from pto_gpu.isa import instructions
 from pto_gpu.isa.record import Call, Kind
 
 DEVICE = "cuda:0" if GPU else "cpu"
+pytestmark = [pytest.mark.gpu] if GPU else []  # so that the GPU check runs them too
 
 
 class Script:

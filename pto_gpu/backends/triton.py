@@ -111,7 +111,7 @@ class _HostPointer:
     """An address that the interpreter takes for a tensor that owns its storage.
 
     A real tensor is copied onto itself after a launch, which memory mapped read-only does not survive, and cannot
-    have negative strides.
+    have negative strides. The interpreters of Triton 3.5 to 3.9 ask for no more than this.
     """
 
     def __init__(self, address: int, dtype: torch.dtype) -> None:

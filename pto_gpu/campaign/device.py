@@ -6,10 +6,11 @@ formula (on torch tensors), and described by the same code from the bytes that c
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +18,7 @@ import torch
 
 from pto_gpu import backends
 from pto_gpu.backends.numpy import evaluate
-from pto_gpu.campaign.compare import compare
+from pto_gpu.campaign.compare import SHOWN, Comparison, compare
 from pto_gpu.campaign.device_draw import TORCH, DeviceBuffers, DeviceDrawn, Held, Part, draw_on_device, parts
 from pto_gpu.campaign.results import Crash, Result, Wave
 from pto_gpu.campaign.saved import SavedTile
@@ -52,24 +53,51 @@ def run_on_device(
 ) -> Result:
     """Run ``campaign`` on ``device``; the result is that of a campaign on the host, whatever the size of a wave.
 
-    ``execute`` takes the place of the Triton backend: it gets a call whose valid counts may be tensors on the device.
-    ``progress`` is told the tiles done so far. ``wave``: tiles of one wave; default what the memory allows. ``device``
-    may be ``"cpu"`` where the kernels are interpreted. ``campaign.workers`` means nothing here.
+    ``progress`` is told the tiles done so far; the other arguments are those of :func:`device_waves`.
+    ``campaign.workers`` means nothing here.
     """
     start = time.perf_counter()
     result = Result(campaign, campaign.backend if execute is None else "execute")
-    waves = _Waves(campaign, execute or _checked_backend(campaign), torch.device(device), wave)
     try:
-        waves.run(result, progress)
+        for found in device_waves(campaign, 0, campaign.tiles, execute, device, wave):
+            result.add(found)
+            if progress and not result.crash:
+                progress(result.tiles)
     except KeyboardInterrupt:
         result.interrupted = True
+    result.seconds = time.perf_counter() - start
+    return result
+
+
+def device_waves(
+    campaign: Campaign,
+    first: int,
+    end: int,
+    execute: Execute | None = None,
+    device: str = "cuda",
+    wave: int | None = None,
+) -> Iterator[Wave]:
+    """What the tiles ``first`` up to ``end`` gave, wave by wave in order; a crash is the last one.
+
+    ``execute`` takes the place of the Triton backend: it gets a call whose valid counts may be tensors on the device.
+    ``wave``: tiles of one wave; default what the memory allows. ``device`` may be ``"cpu"`` where the kernels are
+    interpreted. Raises BackendError where the memory does not even hold a wave of few tiles.
+    """
+    where = torch.device(device)
+    waves = _Waves(campaign, execute or _checked_backend(campaign), where, wave)
+    done = first
+    try:
+        with contextlib.nullcontext() if where.type == "cpu" else torch.cuda.device(where):
+            for found in waves.run(first, end):
+                yield found
+                if found.crash is not None:
+                    return
+                done += found.tiles
     except torch.OutOfMemoryError as error:
         raise BackendError(f"no memory for a wave of tiles on {device}: {str(error).splitlines()[0]}") from None
     except RuntimeError as error:  # a kernel that went wrong shows in whatever comes after it, up to two waves later
-        last = min(result.tiles + 2 * waves.tiles, campaign.tiles) - 1
-        result.crash = Crash(result.tiles, last, f"{type(error).__name__}: {error}")
-    result.seconds = time.perf_counter() - start
-    return result
+        last = min(done + 2 * waves.tiles, end) - 1
+        yield Wave(tiles=last + 1 - done, crash=Crash(done, last, f"{type(error).__name__}: {error}"))
 
 
 def _checked_backend(campaign: Campaign) -> Execute:
@@ -88,7 +116,7 @@ def _checked_backend(campaign: Campaign) -> Execute:
 
 @dataclass
 class _Flight:
-    """A part that was launched. ``found`` on the host: tiles that differ, then the counts named by ``kinds``."""
+    """A part that was launched. ``found`` on the host: tiles that differ, then the counts that ``drawn`` names."""
 
     part: Part
     drawn: DeviceDrawn
@@ -98,6 +126,18 @@ class _Flight:
     found: torch.Tensor
     arrived: torch.cuda.Event | None
     crash: str | None = None
+
+
+@dataclass
+class _Piece:
+    """What a part of a wave gave, ordered by ``first``, a tile number: a comparison of tiles that differ, or counts."""
+
+    first: int
+    found: Comparison | None = None
+    failure: SavedTile | None = None
+    valid_kinds: Mapping[str, int] = field(default_factory=dict)
+    operand_kinds: Mapping[str, int] = field(default_factory=dict)
+    crash: Crash | None = None
 
 
 class _Waves:
@@ -110,46 +150,27 @@ class _Waves:
         self.tiles = wave or _wave_tiles(campaign, device)
         self.buffers = DeviceBuffers(device)
 
-    def run(self, result: Result, progress: Callable[[int], None] | None) -> None:
-        """Add everything to ``result``, wave by wave, up to a crash."""
-        for wave in self._waves():
-            for found in wave:
-                result.add(found)
-            if result.crash:
-                return
-            if progress:
-                progress(result.tiles)
+    def run(self, first: int, end: int) -> Iterator[Wave]:
+        """The waves in order. A part waits for the last one of its own plan, whose memory it takes."""
+        flying: deque[tuple[_Flight, int]] = deque()
+        landed: list[_Piece] = []
 
-    def _waves(self) -> Iterator[list[Wave]]:
-        """What each wave found, in tile order. A part waits for the last one of its own plan, whose memory it takes."""
-        flying: deque[tuple[_Flight, bool]] = deque()
-        failures: list[tuple[int, Wave]] = []
-        summaries: list[Wave] = []
+        def land() -> Iterator[Wave]:
+            flight, tiles = flying.popleft()
+            landed.extend(self._finish(flight))
+            if tiles or landed[-1].crash is not None:
+                yield _merged(tiles, landed)
+                landed.clear()
 
-        def land() -> list[Wave] | None:
-            flight, last = flying.popleft()
-            summary = self._finish(flight, failures)
-            if summary.crash is not None:
-                return [summary]
-            summaries.append(summary)
-            if not last:
-                return None
-            wave = [w for _, w in sorted(failures, key=lambda f: f[0])] + summaries
-            failures.clear()
-            summaries.clear()
-            return wave
-
-        total = self.campaign.tiles
-        for first in range(0, total, self.tiles):
-            whole = list(parts(first, min(self.tiles, total - first), self.campaign.grid))
+        for start in range(first, end, self.tiles):
+            tiles = min(self.tiles, end - start)
+            whole = list(parts(start, tiles, self.campaign.grid))
             for part in whole:
                 while any(flight.part.plan == part.plan for flight, _ in flying):
-                    if wave := land():
-                        yield wave
-                flying.append((self._launch(part), part is whole[-1]))
+                    yield from land()
+                flying.append((self._launch(part), tiles if part is whole[-1] else 0))  # the last part lands the wave
         while flying:
-            if wave := land():
-                yield wave
+            yield from land()
 
     def _launch(self, part: Part) -> _Flight:
         """Enqueue everything for a part, without waiting for any of it."""
@@ -190,42 +211,57 @@ class _Waves:
                 {name: _of_tiles(region, piece) for name, region in drawn.regions.items()},
             )
 
-    def _finish(self, flight: _Flight, failures: list[tuple[int, Wave]]) -> Wave:
-        """Wait for a part. Blocks with tiles that differ go to ``failures``; the rest is returned."""
+    def _finish(self, flight: _Flight) -> list[_Piece]:
+        """Wait for a part, and look at its tiles that differ."""
         part, drawn = flight.part, flight.drawn
         if flight.arrived is not None:
             flight.arrived.synchronize()
         if flight.crash is not None:
             first, last = part.numbers(np.array([0, part.n - 1])).tolist()
-            return Wave(part.n, crash=Crash(first, last, flight.crash))
+            return [_Piece(first, crash=Crash(first, last, flight.crash))]
         differing, *counts = flight.found.tolist()
         kinds = len(drawn.valid_kinds)
         operand_kinds: Counter[str] = Counter()
         for (name, _), count in zip(drawn.operand_kinds, counts[kinds:], strict=True):
             operand_kinds.update({name: count} if count else {})
-        described = self._describe(flight) if differing else []
-        failures += described
-        return Wave(
-            tiles=part.n - sum(wave.tiles for _, wave in described),
-            valid_kinds=dict(zip(drawn.valid_kinds, counts[:kinds], strict=True)),
-            operand_kinds=operand_kinds,
-        )
-
-    def _describe(self, flight: _Flight) -> list[tuple[int, Wave]]:
-        """For each block of tiles with a difference: its first such tile, and what the host says of those tiles."""
-        local = flight.differs.nonzero()[:, 0].cpu().numpy()
-        blocks = flight.part.numbers(local) // flight.part.run
-        result = []
-        for block in np.unique(blocks).tolist():
-            chosen = local[blocks == block]
-            numbers = flight.part.numbers(chosen)
-            result.append((int(numbers[0]), _described(self.campaign, flight, chosen, numbers)))
-        return result
+        valid_kinds = dict(zip(drawn.valid_kinds, counts[:kinds], strict=True))
+        pieces = [_Piece(part.first, valid_kinds=valid_kinds, operand_kinds=operand_kinds)]
+        if differing:
+            local = flight.differs.nonzero()[:, 0].cpu().numpy()
+            blocks = part.numbers(local) // part.run
+            pieces += [_described(self.campaign, flight, local[blocks == b]) for b in np.unique(blocks)]
+        return pieces
 
 
-def _described(campaign: Campaign, flight: _Flight, chosen: NumPyArray, numbers: NumPyArray) -> Wave:
-    """What :mod:`pto_gpu.campaign.compare` says of the tiles at ``chosen``, which all differ."""
-    record = campaign.record
+def _merged(tiles: int, pieces: list[_Piece]) -> Wave:
+    """The wave of ``tiles`` tiles that is made of ``pieces``; of a crash there is nothing else to say."""
+    crash = next((piece.crash for piece in pieces if piece.crash is not None), None)
+    if crash is not None:
+        return Wave(tiles=crash.last + 1 - crash.first, crash=crash)
+    pieces = sorted(pieces, key=lambda piece: piece.first)
+    found = [piece.found for piece in pieces if piece.found is not None]
+    return Wave(
+        tiles=tiles,
+        mismatched_elements=sum(f.elements for f in found),
+        mismatched_tiles=sum(len(f.tiles) for f in found),
+        mismatches=tuple(m for f in found for m in f.mismatches)[:SHOWN],
+        categories=_total(f.categories for f in found),
+        first_failure=next((piece.failure for piece in pieces if piece.failure is not None), None),
+        valid_kinds=_total(piece.valid_kinds for piece in pieces),
+        operand_kinds=_total(piece.operand_kinds for piece in pieces),
+    )
+
+
+def _total(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for some in counts:
+        total.update(some)
+    return total
+
+
+def _described(campaign: Campaign, flight: _Flight, chosen: NumPyArray) -> _Piece:
+    """What :mod:`pto_gpu.campaign.compare` says of the tiles at the places ``chosen`` of a block, which all differ."""
+    record, numbers = campaign.record, flight.part.numbers(chosen)
     index = torch.from_numpy(chosen).to(flight.differs.device)
     regions = {name: _on_host(_of_tiles(region, index)) for name, region in flight.drawn.regions.items()}
 
@@ -234,6 +270,7 @@ def _described(campaign: Campaign, flight: _Flight, chosen: NumPyArray, numbers:
 
     sources, seen, expected = (fetched(g) for g in (flight.drawn.sources, flight.seen, flight.expected))
     found = compare(record, sources, seen, expected)
+    first = int(numbers[0])
     failure = SavedTile.of(
         record,
         campaign.options,
@@ -241,17 +278,12 @@ def _described(campaign: Campaign, flight: _Flight, chosen: NumPyArray, numbers:
         expected,
         int(found.tiles[0]),
         before=POISON_BYTE,
-        origin=f"seed{campaign.seed}",
-        first_tile=int(numbers[0]),
+        origin=campaign.origin,
+        against=campaign.against,
+        first_tile=first,
     )
-    return Wave(
-        tiles=len(chosen),
-        mismatched_elements=found.elements,
-        mismatched_tiles=len(found.tiles),
-        mismatches=tuple(replace(m, tile=int(numbers[m.tile])) for m in found.mismatches),
-        categories=found.categories,
-        first_failure=failure,
-    )
+    mismatches = tuple(replace(m, tile=int(numbers[m.tile])) for m in found.mismatches)
+    return _Piece(first, replace(found, tiles=numbers, mismatches=mismatches), failure)
 
 
 def _fetched(held: Held, index: torch.Tensor, region: Region) -> TileBuf:

@@ -6,6 +6,7 @@ code that also draws them on the host. Nothing here waits for the device.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -42,7 +43,8 @@ BLOCK_BYTES: Final = 2048
 THREADS: Final = BLOCK_BYTES // VECTOR_BYTES
 #: The interpreter's cost is per program and hardly per element.
 HOST_BLOCK_BYTES: Final = 1 << 16
-_WORD_TILES: Final = 128
+#: Tiles whose words a program makes.
+WORD_TILES: Final = 128
 
 
 class Part(NamedTuple):
@@ -155,6 +157,11 @@ def _signed(byte: int, itemsize: int) -> int:
     return int.from_bytes(bytes([byte]) * itemsize, "little", signed=True)
 
 
+def _as_i32(word: int) -> int:
+    """A 32-bit word as the signed number that a kernel takes in 32 bits."""
+    return word - (word >> 31 << 32)
+
+
 def draw_on_device(campaign: Campaign, part: Part, buffers: DeviceBuffers) -> DeviceDrawn:
     """The sources and valid regions of ``part``, in ``buffers``; enqueued on the current stream, not waited for."""
     record, shape = campaign.record, campaign.grid
@@ -199,11 +206,10 @@ def _numbering(campaign: Campaign, part: Part) -> dict[str, int]:
 def _words(campaign: Campaign, part: Part, device: torch.device) -> torch.Tensor:
     """int64[n, VALID_BLOCKS, 4]: the words of the valid regions."""
     out = torch.empty((part.n, VALID_BLOCKS, 4), dtype=torch.int32, device=device)
-    size = 1 << 14 if backend.INTERPRETED else _WORD_TILES
+    constants = {"BLOCKS": VALID_BLOCKS, "BT": 1 << 14 if backend.INTERPRETED else WORD_TILES}
+    arguments = {**_numbering(campaign, part), "c3": 256 * VALID, **constants}
     with backend.launching(str(device)):
-        kernels.words[(-(-part.n // size),)](
-            out, **_numbering(campaign, part), c3=256 * VALID, BLOCKS=VALID_BLOCKS, BT=size
-        )
+        kernels.words[(-(-part.n // constants["BT"]),)](out, **arguments, num_warps=backend.warps(THREADS))
     return out.to(torch.int64) & 0xFFFFFFFF
 
 
@@ -214,27 +220,39 @@ def _elements(
     rows, cols = campaign.grid
     device = held.bits.device
     profiles = torch.empty((part.n, rows) if table.by_row else (part.n,), dtype=torch.uint8, device=device)
-    other = held if partner is None else partner
     if not isinstance(valid_cols, torch.Tensor):
         valid_cols = torch.full((part.n,), valid_cols, dtype=torch.int32, device=device)
+    other = held if partner is None else partner
     constants = kernel_constants(campaign.grid, held.type, table, partner is not None)
     constants["WIDE"] = constants["BT"] * max(h.type.rows * h.type.cols for h in (held, other)) >= 1 << 31
-    programs = -(-part.n // constants["BT"]) * -(-rows // constants["BR"]) * -(-cols // constants["BC"])
-    lanes = constants["VEC"]
+    pattern = campaign.record.draws[slot.operand.name].pattern
+    arguments = {
+        "out": held.bits,
+        "partner": other.bits,
+        "profiles": profiles,
+        "valid_cols": valid_cols,
+        "operand": slot.place,
+        "nan_mask": _as_i32(table.nan[0]),
+        "nan_flip": _as_i32(table.nan[1]),
+        **_tables_on(device, slot.logical.dtype, pattern, partner is not None),
+        **_numbering(campaign, part),
+        **_strides("out", held),
+        **_strides("partner", other),
+        **constants,
+    }
+    programs = math.prod(-(-n // constants[b]) for n, b in ((part.n, "BT"), (rows, "BR"), (cols, "BC")))
     with backend.launching(str(device)):
-        kernels.generate[(programs,)](
-            out=held.bits, partner=other.bits, profiles=profiles, valid_cols=valid_cols,
-            **_tables_on(device, slot.logical.dtype, campaign.record.draws[slot.operand.name].pattern,
-                         partner is not None),
-            **_numbering(campaign, part), operand=slot.place, nan_mask=table.nan[0], nan_flip=table.nan[1],
-            out_b=held.type.rows * held.type.cols // lanes, out_r=held.type.cols // lanes,
-            partner_b=other.type.rows * other.type.cols // lanes, partner_r=other.type.cols // lanes,
-            **constants, num_warps=backend.warps(THREADS),
-        )  # fmt: skip
+        kernels.generate[(programs,)](**arguments, num_warps=backend.warps(THREADS))
     padding = _signed(PADDING_BYTE, held.type.element.itemsize)
     held.bits[:, :rows, cols:] = padding
     held.bits[:, rows:] = padding
     return profiles
+
+
+def _strides(name: str, held: Held) -> dict[str, int]:
+    """From tile to tile and from row to row, in vectors."""
+    lanes = VECTOR_BYTES // held.type.element.itemsize
+    return {f"{name}_b": held.type.rows * held.type.cols // lanes, f"{name}_r": held.type.cols // lanes}
 
 
 def kernel_constants(grid: tuple[int, int], storage: TileBufType, table: Tables, has_partner: bool) -> dict[str, Any]:
