@@ -1,6 +1,7 @@
 """Pictures of a run, and what a run brings into the documentation."""
 
 import builtins
+import dataclasses
 import struct
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_runs import made_up
+from bench_runs import made_up, time
 
 import pto_gpu as pto
 from pto_gpu.bench import results
@@ -141,3 +142,16 @@ def test_a_run_that_is_not_to_be_quoted(documents: Path, change: dict[str, bool]
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "is not to be quoted" in done.stderr
     assert (documents / "README.md").read_text() == before
+
+
+def test_two_providers_are_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    drawn: dict[str, Any] = {}
+    monkeypatch.setattr(plots, "_save", lambda figure, run, path, title: drawn.setdefault(path.stem, figure))
+    run = made_up()
+    cpu = [r for r in run.of_sweep("types") if r.provider == "cpu"]
+    run.rows += [dataclasses.replace(r, provider="triton", time=time(r.time.seconds / 100)) for r in cpu]
+    plots.draw_all(run, tmp_path)
+    (bars,) = drawn["speed_up"].axes
+    assert [t.get_text() for t in bars.get_legend().get_texts()] == ["target, cpu", "cpu", "triton"]
+    assert bars.get_xscale() == "log"
+    assert round(bars.patches[-1].get_width(), 3) == 1200

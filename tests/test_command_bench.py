@@ -9,6 +9,7 @@ import pytest
 from bench_runs import made_up
 from command_line import Inside
 
+import pto_gpu as pto
 from pto_gpu.bench import plots, results, run, table
 from pto_gpu.bench.results import StartUp
 from pto_gpu.bench.startup import start_up
@@ -173,3 +174,15 @@ def test_the_command_imports_nothing_heavy_until_it_runs() -> None:
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "[]\n")
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_start_up_that_fails_keeps_what_was_measured(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(repeats: int, advance: object) -> list[StartUp]:
+        raise pto.BackendError("a fresh process failed: no")
+
+    monkeypatch.setattr(run, "start_up", broken)
+    status, out, _ = inside("bench", "--op", "TPARTMIN", "--dtype", "f32")
+    assert status == 0
+    assert "TPARTMIN f32" in out
+    assert "start-up left out: a fresh process failed: no" in out

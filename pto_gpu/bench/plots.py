@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,43 +54,44 @@ def draw_all(run: Run, directory: Path) -> list[Path]:
 def speed_up(run: Run, path: Path) -> bool:
     """Bars: times faster than vectorised NumPy, for every instruction and element type. False if there is nothing."""
     rows = [r for r in run.of_sweep(TYPES) if r.provider != NUMPY]
-    providers = [p for p in PROVIDERS if any(r.provider == p for r in rows)]
-    faster = {p: speed_ups(run, TYPES, p) for p in providers}
-    keys = [
-        key
-        for key in dict.fromkeys((r.instruction, r.elements) for r in rows)
-        if any(key in f for f in faster.values())
-    ]
+    faster = {p: speed_ups(run, TYPES, p) for p in PROVIDERS if any(r.provider == p for r in rows)}
+    keys = [k for k in dict.fromkeys((r.instruction, r.elements) for r in rows) if any(k in f for f in faster.values())]
     if not keys:
         return False
-    figure, axes = _figure(7.5, 1.6 + 0.3 * len(keys) * max(1, len(providers) * 0.7))
-    names = list(dict.fromkeys(name for name, _ in keys))
-    height = 0.74 / len(providers)
-    for n, provider in enumerate(providers):
-        places = [i + n * height for i in range(len(keys))]
-        values = [faster[provider].get(key, 0.0) for key in keys]
-        colours = [_COLOURS[names.index(name) % len(_COLOURS)] for name, _ in keys]
-        bars = axes.barh(places, values, height, color=colours, alpha=1.0 if provider == CPU else 0.55)
-        axes.bar_label(bars, [f"{v:.0f}x" if v >= 10 else f"{v:.1f}x" for v in values], padding=4, fontsize=9)
-    middle = [i + height * (len(providers) - 1) / 2 for i in range(len(keys))]
-    axes.set_yticks(middle, [f"{name} {elements}" for name, elements in keys])
-    axes.set_ylim(len(keys) - 0.4, -0.6)
-    if all(r.batch >= LEAST_TILES for r in rows) and CPU in providers:
+    figure, axes = _figure(7.5, 1.6 + 0.3 * len(keys) * max(1, len(faster) * 0.7))
+    _speed_up_bars(axes, keys, faster)
+    if CPU in faster and all(r.batch >= LEAST_TILES for r in rows):
         wanted = [wanted_speed_up(*key) or float("nan") for key in keys]
-        axes.scatter(
-            wanted, range(len(keys)), marker="|", s=150, color="black", linewidths=2, label="target, cpu", zorder=3
-        )
-        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
+        marks = {"marker": "|", "s": 150, "color": "black", "linewidths": 2, "zorder": 3}
+        axes.scatter(wanted, range(len(keys)), label=f"target, {CPU}", **marks)
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False)
     if max(max(f.values(), default=0) for f in faster.values()) > 200:
         axes.set_xscale("log")
     axes.margins(x=0.1)
     axes.grid(axis="x", alpha=0.3)
     axes.set_xlabel("times faster than vectorised NumPy")
-    first = rows[0]
-    what = " and ".join(providers)
-    shape = f"{first.batch} tiles of {first.rows}x{first.cols}, random valid regions"
-    _save(figure, run, path, f"{what} against vectorised NumPy: {shape}")
+    shape = f"{rows[0].batch} tiles of {rows[0].rows}x{rows[0].cols}, random valid regions"
+    _save(figure, run, path, f"{' and '.join(faster)} against vectorised NumPy: {shape}")
     return True
+
+
+def _speed_up_bars(
+    axes: Any, keys: Sequence[tuple[str, str]], faster: Mapping[str, Mapping[tuple[str, str], float]]
+) -> None:
+    """A colour for each instruction, a hatch for each provider after the first."""
+    names = list(dict.fromkeys(name for name, _ in keys))
+    colours = [_COLOURS[names.index(name) % len(_COLOURS)] for name, _ in keys]
+    height = 0.74 / len(faster)
+    for n, (provider, ratios) in enumerate(faster.items()):
+        values = [ratios.get(key, 0.0) for key in keys]
+        places = [i + n * height for i in range(len(keys))]
+        look = {"color": colours, "edgecolor": "white", "hatch": "/" * 4 * n}
+        bars = axes.barh(places, values, height, label=provider if len(faster) > 1 else None, **look)
+        axes.bar_label(bars, [f"{v:.0f}x" if v >= 10 else f"{v:.1f}x" for v in values], padding=4, fontsize=9)
+    middle = [i + height * (len(faster) - 1) / 2 for i in range(len(keys))]
+    axes.set_yticks(middle, [f"{name} {elements}" for name, elements in keys])
+    axes.set_ylim(len(keys) - 0.4, -0.6)
 
 
 def rivals(run: Run, path: Path) -> bool:

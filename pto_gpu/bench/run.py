@@ -41,6 +41,8 @@ def measure(groups: Sequence[Group], *, quick: bool, advance: Advance = lambda d
         done = len(groups)
         for found in start_up(QUICK_REPEATS if quick else REPEATS, lambda name: advance(done, name)):
             run.startup.append(found)
+    except PtoError as error:  # of a fresh process: what was measured before is still good
+        run.notes.append(f"start-up left out: {error}")
     except KeyboardInterrupt:
         run.interrupted = True
     run.seconds = time.perf_counter() - start
@@ -53,7 +55,7 @@ def _measure_group(run: Run, group: Group, limit: float) -> None:
     what = f"{group.instruction} {'/'.join(group.signature)} {group.rows}x{group.cols}"
     try:
         host = make(record, group.signature, group.batch, group.rows, group.cols, group.regions)
-    except PtoError as error:  # not every element type has every shape
+    except (PtoError, MemoryError) as error:  # not every element type has every shape, nor every machine the memory
         run.notes.append(f"{group.sweep}: {what} left out: {error}")
         return
     for on_gpu in (False, True):

@@ -94,11 +94,12 @@ def summary_table(run: Run) -> Table:
                 "-" if (exponent := slopes.get(name)) is None else f"{exponent:.2f}",
             )
         )
-    columns = ("<instruction", "times faster than NumPy", "of a plain copy, full tiles", "one 16x16 tile", "slope")
+    columns = ("<instruction", "times faster than NumPy", "of a plain copy, full tiles", "one small tile", "slope")
     shape = _shape_text(run.of_sweep(TYPES))
     note = (
         f"The cpu backend on {shape}, random valid regions, against vectorised NumPy: the least and the most of the "
-        "element types. Copy: np.copyto. Slope: k of time ~ batch^k, one tile to a million."
+        f"element types. Copy: np.copyto. Small tile: {_shape_text(run.of_sweep(ONE))}. "
+        f"Slope: k of time ~ batch^k, from {SLOPE_FROM} tiles on."
     )
     return Table("Summary", note, columns, rows)
 
@@ -265,12 +266,12 @@ def _with_spread(time: Timed, unit: float) -> str:
 
 
 def _shape_text(rows: list[Row], *, batch: bool = True) -> str:
-    shapes = dict.fromkeys((r.rows, r.cols, r.batch) for r in rows)
-    return ", ".join(
-        dict.fromkeys(
-            f"{n:_} tiles of {r}x{c}".replace("_", " ") if batch else f"tiles of {r}x{c}" for r, c, n in shapes
-        )
-    )
+    def text(row: Row) -> str:
+        shape = f"{row.rows}x{row.cols}"
+        count = f"{row.batch:_} ".replace("_", " ") if batch else ""
+        return f"{count}{'tile' if batch and row.batch == 1 else 'tiles'} of {shape}"
+
+    return ", ".join(dict.fromkeys(map(text, rows)))
 
 
 def _grouped(rows: list[Row], key: Callable[[Row], tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...], list[Row]]]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -42,10 +42,7 @@ def bench(
     from pto_gpu.bench import plots, results
 
     if saved is not None:
-        choices = {"--op": op, "--dtype": dtype, "--quick": quick, "--json": json}
-        for name, value in choices.items():
-            if value:
-                raise ConstraintError(f"{name} is not for --from, which measures nothing")
+        _refuse_with_saved({"--op": op, "--dtype": dtype, "--quick": quick, "--json": json})
     wanted = _chosen(op or [], dtype or [])
     old = results.read(compare) if compare is not None else None
     if json is not None:
@@ -58,15 +55,25 @@ def bench(
     if json is not None:
         results.write(run, json)
     if plot is not None:
-        print("".join(f"\n{path}" for path in plots.draw_all(run, plot)).lstrip("\n"))
+        print("".join(f"{path}\n" for path in plots.draw_all(run, plot)), end="")
     if old is not None:
-        from pto_gpu.bench.compare import compare as difference
-        from pto_gpu.bench.compare import comparison_lines
-
-        print("\n".join(comparison_lines(difference(old, run), old.date)))
-    if run.interrupted:
+        _show_changes(old, run)
+    if run.interrupted and saved is None:
         return INTERRUPTED
     return MISMATCH if run.problems() else EQUAL
+
+
+def _show_changes(old: Run, run: Run) -> None:
+    from pto_gpu.bench.compare import compare, comparison_lines
+
+    print("\n".join(comparison_lines(compare(old, run), old.date)))
+
+
+def _refuse_with_saved(choices: Mapping[str, Any]) -> None:
+    """Raise for the first option that was given."""
+    for name, value in choices.items():
+        if value:
+            raise ConstraintError(f"{name} is not for --from, which measures nothing")
 
 
 def _chosen(ops: Sequence[str], dtypes: Sequence[str]) -> list[tuple[str, tuple[str, ...]]] | None:
