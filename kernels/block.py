@@ -29,7 +29,17 @@ def place(ROWS: tl.constexpr, COLS: tl.constexpr, BT: tl.constexpr, BR: tl.const
 
 @triton.jit
 def pointers(base, tile0, row0, col0, t, r, c, step_tile, step_row, step_col, VEC: tl.constexpr, WIDE: tl.constexpr):
-    """Pointers to the elements of a block. ``WIDE``: offsets inside a block do not fit 32 bits."""
+    """Pointers to the elements of a block. ``WIDE``: offsets inside a block do not fit 32 bits.
+
+    Elements are worked on as signed integers of their bits, whatever their type: a compiled torch graph hands over its
+    tensors as they are, since it cannot write through a view of another type.
+    """
+    if base.dtype.element_ty.primitive_bitwidth == 8:
+        base = base.to(tl.pointer_type(tl.int8))
+    elif base.dtype.element_ty.primitive_bitwidth == 16:
+        base = base.to(tl.pointer_type(tl.int16))
+    else:
+        base = base.to(tl.pointer_type(tl.int32))
     if WIDE:
         t, r, c = t.to(tl.int64), r.to(tl.int64), c.to(tl.int64)
     if VEC == 0:
@@ -43,7 +53,9 @@ def pointers(base, tile0, row0, col0, t, r, c, step_tile, step_row, step_col, VE
 @triton.jit
 def valid_count(n, first, tile0, t, live):
     """Valid rows (or columns) counted from ``first``: of every tile, or of each if n points to one for each."""
-    if n.dtype.is_ptr():
+    if not isinstance(n, tl.tensor):  # a compiled torch graph makes a constant of a 1
+        return n - first.to(tl.int32)
+    elif n.dtype.is_ptr():
         return tl.load(n + tile0 + t, mask=live, other=0) - first.to(tl.int32)
     else:
         return n - first.to(tl.int32)
@@ -81,17 +93,17 @@ def store_vectors(p, x, r, c, rows, cols, live, VEC: tl.constexpr):
 @triton.jit
 def combine_whole(
     p, p0, p1, tile0, row0, col0, t, r, c, batch,
-    COMBINE: tl.constexpr, RULE: tl.constexpr, NAN_BITS: tl.constexpr,
+    combine: tl.constexpr, COMBINE: tl.constexpr, RULE: tl.constexpr, NAN_BITS: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, BT: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
     dst_vec: tl.constexpr, src0_vec: tl.constexpr, src1_vec: tl.constexpr,
 ):  # fmt: skip
     """Combine two sources that are valid everywhere; masks only in a block that sticks out of the batch or the tile."""
     if (tile0 + BT <= batch) & (row0 + BR <= ROWS) & (col0 + BC <= COLS):
-        tl.store(p, COMBINE(tl.load(p0), tl.load(p1), RULE, NAN_BITS))
+        tl.store(p, combine(tl.load(p0), tl.load(p1), COMBINE, RULE, NAN_BITS))
     else:
         live = tile0 + t < batch
         rows, cols = ROWS - row0.to(tl.int32), COLS - col0.to(tl.int32)
         a = load_vectors(p0, r, c, rows, cols, live, src0_vec)
         b = load_vectors(p1, r, c, rows, cols, live, src1_vec)
         here = vectors_inside(r, c, rows, cols, live, dst_vec)
-        tl.store(p, COMBINE(a, b, RULE, NAN_BITS), mask=here)
+        tl.store(p, combine(a, b, COMBINE, RULE, NAN_BITS), mask=here)

@@ -1,6 +1,6 @@
 """Two sources, each defined wherever dst is: TPRELU and its siblings.
 
-A sibling is one function ``(a, b, ZERO, NAN_BITS) -> bits`` and its line in ``COMBINES``.
+A sibling is one function ``(a, b, ZERO, NAN_BITS) -> bits`` and its branch in ``combine``.
 """
 
 import triton
@@ -31,6 +31,15 @@ def combine_prelu(a, b, ZERO: tl.constexpr, NAN_BITS: tl.constexpr):
     return tl.where(kept, a, product(a, b, NAN_BITS))
 
 
+@triton.jit
+def combine(a, b, COMBINE: tl.constexpr, ZERO: tl.constexpr, NAN_BITS: tl.constexpr):
+    """The step called ``COMBINE``; by its name, since a kernel inside a torch operator cannot be given a function."""
+    if COMBINE == "prelu":
+        return combine_prelu(a, b, ZERO, NAN_BITS)
+    else:
+        tl.static_assert(False, "unknown COMBINE")
+
+
 @triton.jit(do_not_specialize=[
     "batch", "dst_rows", "dst_cols",
     "dst_b", "dst_r", "dst_c", "src0_b", "src0_r", "src0_c", "src1_b", "src1_r", "src1_c",
@@ -49,7 +58,7 @@ def elementwise(
     p1 = pointers(src1, tile0, row0, col0, t, r, c, src1_b, src1_r, src1_c, src1_vec, WIDE)
     if FULL:
         combine_whole(
-            p, p0, p1, tile0, row0, col0, t, r, c, batch, COMBINE, ZERO, NAN_BITS,
+            p, p0, p1, tile0, row0, col0, t, r, c, batch, combine, COMBINE, ZERO, NAN_BITS,
             ROWS, COLS, BT, BR, BC, dst_vec, src0_vec, src1_vec,
         )  # fmt: skip
     else:
@@ -58,7 +67,4 @@ def elementwise(
         cols = valid_count(dst_cols, col0, tile0, t, live)
         a = load_vectors(p0, r, c, rows, cols, live, src0_vec)
         b = load_vectors(p1, r, c, rows, cols, live, src1_vec)
-        store_vectors(p, COMBINE(a, b, ZERO, NAN_BITS), r, c, rows, cols, live, dst_vec)
-
-
-COMBINES = {"prelu": {"COMBINE": combine_prelu}}
+        store_vectors(p, combine(a, b, COMBINE, ZERO, NAN_BITS), r, c, rows, cols, live, dst_vec)

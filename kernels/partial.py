@@ -1,6 +1,6 @@
 """Combine two sources, each defined on a part of dst: TPARTMIN and its siblings.
 
-A sibling is one function ``(a, b, ORDER, NAN_BITS) -> bits`` and its line in ``COMBINES``.
+A sibling is one function ``(a, b, ORDER, NAN_BITS) -> bits`` and its branch in ``combine``.
 """
 
 import triton
@@ -19,6 +19,15 @@ def combine_min(a, b, ORDER: tl.constexpr, NAN_BITS: tl.constexpr):
     else:
         key = tl.minimum(min_key(a, ORDER, NAN_BITS), min_key(b, ORDER, NAN_BITS))
         return bits_of_min_key(key, ORDER, NAN_BITS)
+
+
+@triton.jit
+def combine(a, b, COMBINE: tl.constexpr, ORDER: tl.constexpr, NAN_BITS: tl.constexpr):
+    """The step called ``COMBINE``; by its name, since a kernel inside a torch operator cannot be given a function."""
+    if COMBINE == "min":
+        return combine_min(a, b, ORDER, NAN_BITS)
+    else:
+        tl.static_assert(False, "unknown COMBINE")
 
 
 @triton.jit(do_not_specialize=[
@@ -40,7 +49,7 @@ def partial(
     p1 = pointers(src1, tile0, row0, col0, t, r, c, src1_b, src1_r, src1_c, src1_vec, WIDE)
     if FULL:
         combine_whole(
-            p, p0, p1, tile0, row0, col0, t, r, c, batch, COMBINE, ORDER, NAN_BITS,
+            p, p0, p1, tile0, row0, col0, t, r, c, batch, combine, COMBINE, ORDER, NAN_BITS,
             ROWS, COLS, BT, BR, BC, dst_vec, src0_vec, src1_vec,
         )  # fmt: skip
     else:
@@ -56,8 +65,5 @@ def partial(
         in0 = (r < rows0) & (c < cols0)
         in1 = (r < rows1) & (c < cols1)
         one = tl.where(in0, a, tl.where(in1, b, 0))
-        x = tl.where(in0 & in1, COMBINE(a, b, ORDER, NAN_BITS), one)
+        x = tl.where(in0 & in1, combine(a, b, COMBINE, ORDER, NAN_BITS), one)
         store_vectors(p, x, r, c, rows, cols, live, dst_vec)
-
-
-COMBINES = {"min": {"COMBINE": combine_min}}

@@ -1,6 +1,7 @@
 """Combine two sources that carry an index along: TPARTARGMIN and its siblings.
 
-A sibling is one function ``(a, b, ORDER, TIE, NAN_BITS) -> where src0 is taken`` and its line in ``COMBINES``.
+A sibling is one function ``(a, b, ORDER, TIE, NAN_BITS) -> where src0 is taken`` and its branch in
+``combine``.
 """
 
 import triton
@@ -26,6 +27,15 @@ def combine_min(a, b, ORDER: tl.constexpr, TIE: tl.constexpr, NAN_BITS: tl.const
         return k0 < k1
     else:
         return k0 <= k1
+
+
+@triton.jit
+def combine(a, b, COMBINE: tl.constexpr, ORDER: tl.constexpr, TIE: tl.constexpr, NAN_BITS: tl.constexpr):
+    """The step called ``COMBINE``; by its name, since a kernel inside a torch operator cannot be given a function."""
+    if COMBINE == "min":
+        return combine_min(a, b, ORDER, TIE, NAN_BITS)
+    else:
+        tl.static_assert(False, "unknown COMBINE")
 
 
 @triton.jit(do_not_specialize=[
@@ -57,7 +67,7 @@ def partial_arg(
         if (tile0 + BT <= batch) & (row0 + BR <= ROWS) & (col0 + BC <= COLS):
             a, b = tl.load(p0), tl.load(p1)
             i, j = tl.load(q0), tl.load(q1)
-            first = COMBINE(a, b, ORDER, TIE, NAN_BITS)
+            first = combine(a, b, COMBINE, ORDER, TIE, NAN_BITS)
             tl.store(p, tl.where(first, a, b))
             tl.store(q, tl.where(first, i, j))
         else:
@@ -66,7 +76,7 @@ def partial_arg(
             b = load_vectors(p1, r, c, rows, cols, live, src1_val_vec)
             i = load_vectors(q0, r, c, rows, cols, live, src0_idx_vec)
             j = load_vectors(q1, r, c, rows, cols, live, src1_idx_vec)
-            first = COMBINE(a, b, ORDER, TIE, NAN_BITS)
+            first = combine(a, b, COMBINE, ORDER, TIE, NAN_BITS)
             tl.store(p, tl.where(first, a, b), mask=vectors_inside(r, c, rows, cols, live, dst_val_vec))
             tl.store(q, tl.where(first, i, j), mask=vectors_inside(r, c, rows, cols, live, dst_idx_vec))
     else:
@@ -82,11 +92,8 @@ def partial_arg(
         j = load_vectors(q1, r, c, rows1, cols1, live, src1_idx_vec)
         in0 = (r < rows0) & (c < cols0)
         in1 = (r < rows1) & (c < cols1)
-        first = in0 & ((in1 == 0) | COMBINE(a, b, ORDER, TIE, NAN_BITS))
+        first = in0 & ((in1 == 0) | combine(a, b, COMBINE, ORDER, TIE, NAN_BITS))
         x = tl.where(first, a, tl.where(in1, b, 0))
         y = tl.where(first, i, tl.where(in1, j, 0))
         store_vectors(p, x, r, c, rows, cols, live, dst_val_vec)
         store_vectors(q, y, r, c, rows, cols, live, dst_idx_vec)
-
-
-COMBINES = {"min": {"COMBINE": combine_min}}

@@ -1,8 +1,9 @@
 """Fold each row to one element: TROWMIN and its siblings.
 
-A sibling is four functions and its line in ``COMBINES``. Two accumulators (key, tie) go through them:
-``LANES`` makes them of the elements, ``JOIN`` merges two blocks of the same row element by element, ``FOLD``
-reduces over the columns, ``FINISH`` turns the result into the bits to store.
+A sibling is four functions and a branch in each of ``lanes``, ``join``, ``fold`` and ``finish``, which choose by the
+name ``COMBINE``, since a kernel inside a torch operator cannot be given a function. Two accumulators (key, tie) go
+through them: ``lanes`` makes them of the elements, ``join`` merges two blocks of the same row element by element,
+``fold`` reduces over the columns, ``finish`` turns the result into the bits to store.
 """
 
 import triton
@@ -52,6 +53,42 @@ def finish_min(key, tie, first, ORDER: tl.constexpr, NAN_BITS: tl.constexpr):
 
 
 @triton.jit
+def lanes(x, column, inside, COMBINE: tl.constexpr, ORDER: tl.constexpr, NAN_BITS: tl.constexpr):
+    """Two accumulators for each element."""
+    if COMBINE == "min":
+        return lanes_min(x, column, inside, ORDER, NAN_BITS)
+    else:
+        tl.static_assert(False, "unknown COMBINE")
+
+
+@triton.jit
+def join(key0, tie0, key1, tie1, COMBINE: tl.constexpr):
+    """Two blocks of the same row merged, element by element."""
+    if COMBINE == "min":
+        return join_min(key0, tie0, key1, tie1)
+    else:
+        tl.static_assert(False, "unknown COMBINE")
+
+
+@triton.jit
+def fold(key, tie, COMBINE: tl.constexpr, ORDER: tl.constexpr):
+    """Over the columns."""
+    if COMBINE == "min":
+        return fold_min(key, tie, ORDER)
+    else:
+        tl.static_assert(False, "unknown COMBINE")
+
+
+@triton.jit
+def finish(key, tie, first, COMBINE: tl.constexpr, ORDER: tl.constexpr, NAN_BITS: tl.constexpr):
+    """The bits to store."""
+    if COMBINE == "min":
+        return finish_min(key, tie, first, ORDER, NAN_BITS)
+    else:
+        tl.static_assert(False, "unknown COMBINE")
+
+
+@triton.jit
 def load_rows(p, r, c, rows, cols, live, whole, VEC: tl.constexpr, UNBROKEN: tl.constexpr):
     """A block of rows; no mask where every column (``UNBROKEN``) and every row (``whole``) of it is valid."""
     if UNBROKEN:
@@ -69,8 +106,7 @@ def load_rows(p, r, c, rows, cols, live, whole, VEC: tl.constexpr, UNBROKEN: tl.
 ])  # fmt: skip
 def row_reduce(
     dst, src, batch, src_rows, src_cols, dst_b, dst_r, dst_c, src_b, src_r, src_c,
-    LANES: tl.constexpr, JOIN: tl.constexpr, FOLD: tl.constexpr, FINISH: tl.constexpr,
-    ORDER: tl.constexpr, NAN_BITS: tl.constexpr, FULL: tl.constexpr,
+    COMBINE: tl.constexpr, ORDER: tl.constexpr, NAN_BITS: tl.constexpr, FULL: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, BT: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
     dst_vec: tl.constexpr, src_vec: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
@@ -86,15 +122,15 @@ def row_reduce(
     UNBROKEN: tl.constexpr = FULL and COLS % BC == 0
     whole = (tile0 + BT <= batch) & (row0 + BR <= ROWS)
     x = load_rows(p, r, c, rows, cols, live, whole, src_vec, UNBROKEN)
-    key, tie = LANES(x, c, c < cols, ORDER, NAN_BITS)
+    key, tie = lanes(x, c, c < cols, COMBINE, ORDER, NAN_BITS)
     if COLS > BC:
         step = src_c.to(tl.int64) if src_vec == 0 else 1
         for start in range(BC, COLS, BC):
             p += BC * step
             x = load_rows(p, r, c, rows, cols - start, live, whole, src_vec, UNBROKEN)
-            key1, tie1 = LANES(x, start + c, c < cols - start, ORDER, NAN_BITS)
-            key, tie = JOIN(key, tie, key1, tie1)
-    key, tie = FOLD(key, tie, ORDER)
+            key1, tie1 = lanes(x, start + c, c < cols - start, COMBINE, ORDER, NAN_BITS)
+            key, tie = join(key, tie, key1, tie1, COMBINE)
+    key, tie = fold(key, tie, COMBINE, ORDER)
     zero = tl.zeros((1, 1, 1), tl.int32)
     here = live & (r < rows)
     if ORDER == "select":
@@ -102,7 +138,4 @@ def row_reduce(
     else:
         first = key
     q = pointers(dst, tile0, row0, col0, t, r, zero, dst_b, dst_r, dst_c, dst_vec, WIDE)
-    tl.store(q, FINISH(key, tie, first, ORDER, NAN_BITS), mask=here)
-
-
-COMBINES = {"min": {"LANES": lanes_min, "JOIN": join_min, "FOLD": fold_min, "FINISH": finish_min}}
+    tl.store(q, finish(key, tie, first, COMBINE, ORDER, NAN_BITS), mask=here)

@@ -46,6 +46,8 @@ _HOME: Final = {
     "tilebuf": ["TileBuf"],
     "types": ["DYNAMIC", "ELEMENT_TYPES", "ElementType", "TileBufType"],
 }
+#: Modules that ``pto.`` reaches without an import of their own.
+_MODULES: Final = ("torch_ops",)
 _MODULE_OF: Final = {name: module for module, names in _HOME.items() for name in names}
 
 
@@ -57,6 +59,8 @@ def __getattr__(name: str) -> Any:
     module = _MODULE_OF.get(name)
     if module is not None:
         value = getattr(_import(module), name)
+    elif name in _MODULES:
+        value = _import(name)
     elif name in (name.upper(), name.lower()) and name.upper() in _import("isa").instructions():
         value = _import("intrinsics").intrinsics()[name]
     else:  # a submodule too: the import system looks for an attribute first
@@ -66,4 +70,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULE_OF, *_import("intrinsics").intrinsics()})
+    return sorted({*globals(), *_MODULE_OF, *_MODULES, *_import("intrinsics").intrinsics()})

@@ -24,7 +24,7 @@ def check_call(call: Call) -> None:
     check_together(instruction, tiles, call.target)
     types = {name: tile.type for name, tile in tiles.items()}
     check_types(instruction, types, call.target)
-    _check_memory(call)
+    check_memory(call)
     regions = {name: tile.region for name, tile in tiles.items()}
     check_regions(instruction, regions, types, call.target, call.undefined, call.batch)
 
@@ -113,7 +113,8 @@ def check_together(instruction: Instruction, tiles: Mapping[str, TileBuf], targe
             raise ConstraintError(f"{name}: {operand} is on {tile.device}: allowed {device}, the device of {first}")
 
 
-def _check_memory(call: Call) -> None:
+def check_memory(call: Call) -> None:
+    """Raise where a dst cannot be written, or shares memory that it must not share."""
     instruction, tiles = call.instruction, call.tiles
     name = instruction.name
     for operand in instruction.dsts:

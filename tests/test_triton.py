@@ -249,7 +249,6 @@ except pto.BackendError as error:
 def test_every_instruction_finds_its_kernel() -> None:
     for record in instructions().values():
         module = importlib.import_module(f"pto_gpu.kernels.{record.family}")
-        assert record.combine in module.COMBINES
         assert callable(getattr(module, record.family).run)
 
 

@@ -56,10 +56,7 @@ def evaluate(
     """
     involved = [arrays[o.name] for o in (*instruction.dsts, *instruction.sources)]
     rows, cols = (max(x.shape[axis] for x in involved) for axis in (1, 2))
-    planes = {}
-    for operand in instruction.sources:
-        x = _onto_grid(xp, arrays[operand.name], rows, cols)
-        planes[operand.name] = Plane(x, _inside(xp, x, regions[operand.name]))
+    planes = {o.name: plane(xp, arrays[o.name], regions[o.name], rows, cols) for o in instruction.sources}
     results = instruction.reference(xp, rules, element, **planes)
     for operand, result in zip(instruction.dsts, results, strict=True):
         dst = arrays[operand.name][:, : result.shape[1], : result.shape[2]]
@@ -67,7 +64,14 @@ def evaluate(
         dst[...] = xp.where(_inside(xp, dst, regions[operand.name]), result, dst)
 
 
-def _onto_grid(xp: Any, x: Any, rows: int, cols: int) -> Any:
+def plane(xp: Any, x: Any, region: Region, rows: int, cols: int) -> Plane:
+    """A source on a grid of ``rows x cols`` that holds it, and where it is inside its valid region."""
+    x = onto_grid(xp, x, rows, cols)
+    return Plane(x, _inside(xp, x, region))
+
+
+def onto_grid(xp: Any, x: Any, rows: int, cols: int) -> Any:
+    """``x`` in the corner of tiles ``rows x cols``, zero around it."""
     if x.shape[1:] == (rows, cols):
         return x
     grid = xp.zeros((x.shape[0], rows, cols), dtype=x.dtype, device=x.device)

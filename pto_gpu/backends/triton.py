@@ -10,6 +10,7 @@ import functools
 import importlib
 import os
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -60,12 +61,20 @@ def _tuner() -> triton_tune.Tuner | None:
 
 def launch(call: Call, plan: Plan) -> None:
     """Run ``call`` as ``plan`` says."""
-    kernel = getattr(importlib.import_module(f"pto_gpu.kernels.{plan.family}"), plan.family)
-    arguments = arguments_of(call, plan)
+    start(plan, call.batch, arguments_of(call, plan), call.tiles[plan.operands[0]].device)
+
+
+def start(plan: Plan, batch: int, arguments: Mapping[str, Any], device: str) -> None:
+    """Launch the kernel of ``plan`` on ``batch`` tiles, at least one, on the current stream of ``device``."""
+    kernel = kernel_of(plan)
     values = [arguments[name] for name in kernel.arg_names]
-    grid = (plan.programs(call.batch),)
-    with launching(call.tiles[plan.operands[0]].device):
-        kernel[grid](*values, num_warps=warps(plan.threads), **_OPTIONS)
+    with launching(device):
+        kernel[(plan.programs(batch),)](*values, num_warps=warps(plan.threads), **_OPTIONS)
+
+
+def kernel_of(plan: Plan) -> Any:
+    """The Triton function that runs ``plan``."""
+    return getattr(importlib.import_module(f"pto_gpu.kernels.{plan.family}"), plan.family)
 
 
 def warps(threads: int) -> int:
@@ -75,8 +84,10 @@ def warps(threads: int) -> int:
 
 @functools.cache
 def _warp_size() -> int:
-    """Threads of a warp: 32, or the 64 of an AMD wavefront."""
-    return 32 if INTERPRETED else int(triton.runtime.driver.active.get_current_target().warp_size)
+    """Threads of a warp: 32, or the 64 of an AMD wavefront; 32 where there is no GPU to ask."""
+    if INTERPRETED or not torch.cuda.is_available():
+        return 32
+    return int(triton.runtime.driver.active.get_current_target().warp_size)
 
 
 def arguments_of(call: Call, plan: Plan) -> dict[str, Any]:

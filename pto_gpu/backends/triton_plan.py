@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -137,7 +136,7 @@ def make_plan(
     elements = block_bytes * (2 if sources == 1 else 1) // size
     bt, br, bc = block_shape(grid.rows, grid.cols, elements)
     constants: dict[str, Any] = {"FULL": full, "ROWS": grid.rows, "COLS": grid.cols, "BT": bt, "BR": br, "BC": bc}
-    constants |= combine_of(instruction) | rule_constants(first.element, rules)
+    constants |= {"COMBINE": instruction.combine} | rule_constants(first.element, rules)
     strides: dict[str, int] = {}
     for name, shape in shapes.items():
         vector = constants[f"{name}_vec"] = shape.vector
@@ -174,13 +173,6 @@ def _split(extent: int, limit: int, least: int) -> int:
         if -(-extent // size) * size * 8 <= -(-extent // best) * best * 7:
             best = size
     return best
-
-
-def combine_of(instruction: Instruction) -> dict[str, Any]:
-    """The compile-time functions that make the family's kernel this instruction."""
-    module = importlib.import_module(f"pto_gpu.kernels.{instruction.family}")
-    functions: dict[str, Any] = module.COMBINES[instruction.combine]
-    return functions
 
 
 def rule_constants(element: ElementType, rules: Numerics) -> dict[str, Any]:

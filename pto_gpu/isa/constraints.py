@@ -79,7 +79,7 @@ def same_region(name: str, other: str) -> RegionRule:
     def broken(regions: Regions, _: Types) -> Any:
         return regions[name].differs(regions[other])
 
-    return RegionRule(f"{name}'s valid region must equal {other}'s", (name, other), broken)
+    return RegionRule(f"{name}'s valid region must equal {other}'s", (name, other), broken, equal=True)
 
 
 def same_rows(name: str, other: str) -> RegionRule:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pto_gpu.isa.record import Plane
 from pto_gpu.numerics import Numerics
 from pto_gpu.types import ElementType
 
@@ -56,3 +57,23 @@ def takes_src0(xp: Any, a: Any, b: Any, rules: Numerics, element: ElementType) -
     if rules.tie == "src0":  # number: both NaN is a tie
         wins = wins | (nan_x & nan_y)
     return wins | (nan_y & xp.logical_not(nan_x))
+
+
+def minimum_is_first(xp: Any, a: Any, b: Any, rules: Numerics, element: ElementType) -> Any:
+    """Where ``minimum`` returns ``a``; equal elements count as ``a``, and so do two NaNs."""
+    x, y = number(xp, a, element), number(xp, b, element)
+    if rules.nan == "select":
+        return xp.logical_not(y < x)
+    first = xp.logical_not((y < x) | ((y == x) & xp.signbit(y) & xp.logical_not(xp.signbit(x))))
+    nan_a, nan_b = xp.isnan(x), xp.isnan(y)
+    if rules.nan == "propagate":
+        return nan_a | (first & xp.logical_not(nan_b))
+    return nan_b | (first & xp.logical_not(nan_a))
+
+
+def shared_out(xp: Any, g: Any, first: Any, src0: Plane, src1: Plane) -> tuple[Any, Any]:
+    """The gradient ``g`` given to one source for each element: the only one defined, or src0 where ``first``."""
+    none = xp.zeros_like(g)
+    to_first = src0.inside & (first | xp.logical_not(src1.inside))
+    to_second = src1.inside & xp.logical_not(to_first)
+    return xp.where(to_first, g, none), xp.where(to_second, g, none)

@@ -44,11 +44,18 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Operand:
-    """An operand: its name on the page, its role, and the kind whose element type it has."""
+    """An operand: its name on the page, its role, and the kind whose element type it has.
+
+    ``argument``: what a torch operator calls it; default the name on the page.
+    """
 
     name: str
     role: Role
     kind: Kind = Kind.VALUE
+    argument: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "argument", self.argument or self.name)
 
 
 @dataclass(frozen=True)
@@ -70,7 +77,7 @@ class RegionRule:
     """A rule on the run-time valid regions. ``broken(regions, types)`` is True where a tile breaks it.
 
     The result is a bool, or a mask with one entry for each tile. ``undefined``: the page leaves the case
-    open, and ``undefined="zero"`` waives the rule.
+    open, and ``undefined="zero"`` waives the rule. ``equal``: the rule is that all its operands have one region.
     """
 
     text: str
@@ -78,6 +85,7 @@ class RegionRule:
     broken: Callable[[Regions, Types], Any]
     targets: tuple[str, ...] = ()
     undefined: bool = False
+    equal: bool = False
 
 
 class Plane(NamedTuple):
@@ -134,6 +142,8 @@ class Instruction:
     ``bytes_moved(regions, sizes, batch)`` counts every valid element read and written once, over the whole batch.
     ``rules_used`` names the axes of :class:`~pto_gpu.numerics.Numerics` that matter to it.
     ``draws`` and ``valid_pattern`` say how a campaign draws its sources and valid regions.
+    ``gradient(xp, rules, element, gradient of the first dst, **sources) -> gradients`` is the derivative for torch
+    operators, one result for each source of values in C++ order; ``xp`` is torch. None: there is no derivative.
     """
 
     name: str
@@ -153,6 +163,7 @@ class Instruction:
     draws: Mapping[str, Draw]
     valid_pattern: ValidPattern
     manual_disjoint: tuple[str, ...] = ()  # targets on which no two operands may overlap in manual mode
+    gradient: Callable[..., tuple[Any, ...]] | None = None
 
     def with_role(self, role: Role) -> tuple[Operand, ...]:
         """The operands of one role, in C++ order."""
@@ -184,6 +195,17 @@ class Instruction:
             pairs += [(dst.name, source.name, source.kind is dst.kind) for source in self.sources]
             pairs += [(dst.name, other.name, False) for other in self.dsts[i + 1 :]]
         return tuple(pairs)
+
+    @cached_property
+    def region_groups(self) -> tuple[tuple[str, ...], ...]:
+        """The sources, in text order, grouped by valid region: rules of the page make those of a group equal."""
+        group = {o.name: {o.name} for o in self.operands}
+        for rule in self.region_rules:
+            if rule.equal:
+                joined = set().union(*(group[name] for name in rule.operands))
+                group.update(dict.fromkeys(joined, joined))
+        groups = [tuple(n for n in self.assembly if n in group[name]) for name in self.assembly]
+        return tuple(dict.fromkeys(groups))
 
     @property
     def tmp(self) -> Operand | None:

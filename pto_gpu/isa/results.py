@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
-
-import numpy as np
 
 from pto_gpu.isa.record import Regions, Result, Types
 from pto_gpu.regions import Region
@@ -34,13 +33,17 @@ def row_column(source: str) -> Any:
     """A DN column with an element for each row of ``source``; rows rounded up to whole 32-byte blocks."""
 
     def result(types: Types, regions: Regions) -> tuple[Result, ...]:
-        ty = types[source]
-        rows = smallest_row_multiple(ty.element, ty.rows)
-        return (Result(TileBufType(ty.dtype, rows, 1, blayout="col_major"), Region(regions[source].rows, 1)),)
+        return (Result(_column_type(types[source]), Region(regions[source].rows, 1)),)
 
     return result
 
 
+@lru_cache(maxsize=4096)
+def _column_type(ty: TileBufType) -> TileBufType:
+    return TileBufType(ty.dtype, smallest_row_multiple(ty.element, ty.rows), 1, blayout="col_major")
+
+
+@lru_cache(maxsize=4096)
 def _union_type(a: TileBufType, b: TileBufType) -> TileBufType:
     rows, cols = max(a.rows, b.rows), max(a.cols, b.cols)
     return replace(a, rows=rows, cols=cols, v_row=rows, v_col=cols)
@@ -53,7 +56,10 @@ def _union_region(a: Region, b: Region) -> Region:
             return b if a.empty else a
         return Region(max(a.rows, b.rows), max(a.cols, b.cols))
 
+    def pick(where: Any, x: Any, y: Any) -> Any:
+        return y + (x - y) * where  # operators only: counts may be NumPy arrays or torch tensors
+
     def joined(x: Any, y: Any) -> Any:
-        return np.where(a.empty, y, np.where(b.empty, x, np.maximum(x, y))).astype(np.int32)
+        return pick(a.empty, y, pick(b.empty, x, pick(x > y, x, y)))
 
     return Region(joined(a.rows, b.rows), joined(a.cols, b.cols))

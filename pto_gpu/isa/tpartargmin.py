@@ -6,7 +6,7 @@ from typing import Any
 
 from pto_gpu.isa.bytes_moved import clipped_to, together
 from pto_gpu.isa.constraints import same_region
-from pto_gpu.isa.formulas import takes_src0
+from pto_gpu.isa.formulas import shared_out, takes_src0
 from pto_gpu.isa.record import (
     Draw,
     Family,
@@ -44,6 +44,13 @@ def reference(
         return xp.where(first, a.x, xp.where(in1, b.x, xp.zeros_like(b.x)))
 
     return chosen(src0_val, src1_val), chosen(src0_idx, src1_idx)
+
+
+def gradient(
+    xp: Any, rules: Numerics, element: ElementType, g: Any, *, src0_val: Plane, src1_val: Plane
+) -> tuple[Any, ...]:
+    """To the side that was chosen."""
+    return shared_out(xp, g, takes_src0(xp, src0_val.x, src1_val.x, rules, element), src0_val, src1_val)
 
 
 def _unsupported(regions: Regions, _: Types) -> Any:
@@ -93,4 +100,5 @@ INSTRUCTION = Instruction(
         "src1_idx": Draw(Pattern.INDEX),
     },
     valid_pattern=ValidPattern.PARTIAL_ANY,
+    gradient=gradient,
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 from pto_gpu.isa.bytes_moved import clipped_to
 from pto_gpu.isa.constraints import row_major
-from pto_gpu.isa.formulas import minimum
+from pto_gpu.isa.formulas import minimum, minimum_is_first, shared_out
 from pto_gpu.isa.record import Draw, Family, Instruction, Operand, Plane, RegionRule, Regions, Role, Types, ValidPattern
 from pto_gpu.isa.results import union_of
 from pto_gpu.numerics import Numerics
@@ -18,6 +18,11 @@ def reference(xp: Any, rules: Numerics, element: ElementType, *, src0: Plane, sr
     both = minimum(xp, src0.x, src1.x, rules, element)
     one = xp.where(src0.inside, src0.x, xp.where(src1.inside, src1.x, xp.zeros_like(src1.x)))
     return (xp.where(src0.inside & src1.inside, both, one),)
+
+
+def gradient(xp: Any, rules: Numerics, element: ElementType, g: Any, *, src0: Plane, src1: Plane) -> tuple[Any, ...]:
+    """To the side that the minimum is; equal sides count as src0, and so does the first NaN that decides."""
+    return shared_out(xp, g, minimum_is_first(xp, src0.x, src1.x, rules, element), src0, src1)
 
 
 def _unsupported(regions: Regions, _: Types) -> Any:
@@ -53,4 +58,5 @@ INSTRUCTION = Instruction(
     rules_used=("nan",),
     draws={"src0": Draw(), "src1": Draw(like="src0")},
     valid_pattern=ValidPattern.PARTIAL,
+    gradient=gradient,
 )

@@ -35,6 +35,14 @@ def reference(xp: Any, rules: Numerics, element: ElementType, *, src0: Plane, sr
     return (xp.where(kept, x, product),)
 
 
+def gradient(xp: Any, rules: Numerics, element: ElementType, g: Any, *, src0: Plane, src1: Plane) -> tuple[Any, ...]:
+    """Where x is kept, all of it to x; else the product rule. That a NaN product is made canonical is ignored."""
+    x, slope, none = src0.x, src1.x, xp.zeros_like(g)
+    kept = (x >= 0) if rules.zero == "keep" else (x > 0)
+    g = xp.where(src0.inside, g, none)
+    return xp.where(kept, g, g * slope), xp.where(kept | xp.logical_not(src0.inside), none, g * x)
+
+
 def _mask_does_not_fit(regions: Regions, _: Types) -> Any:
     return regions["tmp"].rows <= regions["dst"].rows
 
@@ -49,8 +57,8 @@ INSTRUCTION = Instruction(
     combine="prelu",
     operands=(
         Operand("dst", Role.DST),
-        Operand("src0", Role.SRC),
-        Operand("src1", Role.SRC),
+        Operand("src0", Role.SRC, argument="src"),
+        Operand("src1", Role.SRC, argument="slope"),
         Operand("tmp", Role.TMP, Kind.SCRATCH),
     ),
     assembly=("src0", "src1"),
@@ -70,4 +78,5 @@ INSTRUCTION = Instruction(
     draws={"src0": Draw(), "src1": Draw(Pattern.SLOPE)},
     valid_pattern=ValidPattern.SAME,
     manual_disjoint=("a2a3",),
+    gradient=gradient,
 )

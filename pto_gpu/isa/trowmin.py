@@ -41,6 +41,30 @@ def reference(xp: Any, rules: Numerics, element: ElementType, *, src: Plane) -> 
     return (least,)
 
 
+def gradient(xp: Any, rules: Numerics, element: ElementType, g: Any, *, src: Plane) -> tuple[Any, ...]:
+    """To the first element that the fold returns: the first minimal one, or the first NaN where it returns NaN."""
+    x, inside = number(xp, src.x, element), src.inside
+    nan = inside & xp.isnan(x)
+    numbers = inside & xp.logical_not(xp.isnan(x))
+    infinity = xp.full_like(x, float("inf"))
+    least = numbers & (x == xp.amin(xp.where(numbers, x, infinity), -1, keepdim=True))
+    if rules.nan != "select":  # -0 < +0
+        least = _if_any(xp, least & xp.signbit(x), least)
+    if rules.nan == "propagate":
+        least = _if_any(xp, nan, least)
+    elif rules.nan == "select":  # a NaN in front stays
+        least = xp.where(nan[:, :, :1], nan, least)
+    least = _if_any(xp, least, nan)
+    column = xp.arange(x.shape[2], dtype=xp.int32, device=x.device)
+    first = xp.amin(xp.where(least, column, x.shape[2]), -1, keepdim=True)
+    return (xp.where(inside & (column == first), g, xp.zeros_like(g)),)
+
+
+def _if_any(xp: Any, mask: Any, otherwise: Any) -> Any:
+    """``mask`` in rows in which it holds anywhere, ``otherwise`` in the rest."""
+    return xp.where(xp.any(mask, -1, keepdim=True), mask, otherwise)
+
+
 # Shapes (f32, full, DN result) for which A2A3 has a fast path that needs 4096 contiguous scratch bytes.
 _A2A3_FAST_SHAPES = ((64, 128), (32, 256), (16, 512), (8, 1024))
 _A2A3_FAST_TMP_BYTES = 4096
@@ -105,4 +129,5 @@ INSTRUCTION = Instruction(
     rules_used=("nan",),
     draws={"src": Draw(Pattern.ROW)},
     valid_pattern=ValidPattern.ROWS,
+    gradient=gradient,
 )
