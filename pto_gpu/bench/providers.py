@@ -75,6 +75,21 @@ def _reference_on_torch(compiled: bool) -> Callable[[Workload], Run | None]:
     return prepare
 
 
+def _torch_operator(work: Workload) -> Run | None:
+    import torch
+
+    import pto_gpu.torch_ops  # noqa: F401  (registers the operators)
+
+    record = work.instruction
+    names = [o.name for o in record.dsts] + list(record.assembly)
+    tensors = [work.tiles[name].torch() for name in names]
+    for group in record.region_groups:
+        tile = work.tiles[group[0]]
+        counts = [np.broadcast_to(n, tile.batch) for n in tile.region]
+        tensors.append(torch.tensor(np.stack(counts, 1), dtype=torch.int32, device=tile.device))
+    return functools.partial(getattr(torch.ops.pto, f"{record.name.lower()}_out"), *tensors)
+
+
 def _signed(x: Any) -> Any:
     import torch
 
@@ -85,7 +100,7 @@ def _signed(x: Any) -> Any:
 
 
 LOOP, NUMPY, REFERENCE = "numpy loop", "numpy", "reference"
-EAGER, COMPILED, CPU, TRITON = "torch", "torch.compile", "cpu", "triton"
+EAGER, COMPILED, OPERATOR, CPU, TRITON = "torch", "torch.compile", "torch operator", "cpu", "triton"
 
 #: In the order in which they are shown.
 PROVIDERS: Final = {
@@ -96,6 +111,7 @@ PROVIDERS: Final = {
         Provider(REFERENCE, "the reference of this package, on NumPy", _backend("numpy")),
         Provider(EAGER, "the reference on torch", _reference_on_torch(compiled=False)),
         Provider(COMPILED, "the reference on torch, compiled", _reference_on_torch(compiled=True)),
+        Provider(OPERATOR, "the torch operator, eager, on the cpu backend", _torch_operator),
         Provider(CPU, "the cpu backend", _backend("cpu")),
         Provider(TRITON, "the triton backend", _backend("triton"), on_gpu=True),
     )
