@@ -13,7 +13,7 @@ from pto_gpu.bench import results
 from pto_gpu.bench.compare import compare, comparison_lines
 from pto_gpu.bench.goals import SPEED_UP, goals_of, wanted_speed_up
 from pto_gpu.bench.tables import batch_slope, goal_lines, machine_lines, markdown, summary_table, tables
-from pto_gpu.bench.timing import copies, extra_memory, slope, summary, timed
+from pto_gpu.bench.timing import Copies, extra_memory, slope, summary, timed
 from pto_gpu.isa import instructions
 
 
@@ -164,8 +164,13 @@ def test_a_copy_copies_all_of_it(monkeypatch: pytest.MonkeyPatch, threads: int) 
     zeros_like = np.zeros_like
     monkeypatch.setattr(np, "zeros_like", lambda x: made.append(zeros_like(x)) or made[-1])
     source = np.arange(7 * 32, dtype=np.float32).reshape(7, 4, 8) + 1
-    found = copies(source, 0.001, threads)
-    assert found.nbytes == 2 * source.nbytes
+    copies = Copies(source, threads)
+    copies.sample(0.001)
+    once = copies.copy
+    assert once.nbytes == 2 * source.nbytes
+    copies.sample(0.001)
+    assert copies.copy.plain.samples > once.plain.samples >= 3
+    assert copies.copy.threaded.samples > once.threaded.samples >= 3
     assert all((x == source).all() for x in made)
     assert made
 

@@ -13,7 +13,7 @@ from pto_gpu.bench.providers import PROVIDERS, Provider, difference
 from pto_gpu.bench.results import Row, Run
 from pto_gpu.bench.startup import start_up
 from pto_gpu.bench.table import Group
-from pto_gpu.bench.timing import Copy, copies, extra_memory, peak_memory, timed
+from pto_gpu.bench.timing import Copies, extra_memory, peak_memory, timed
 from pto_gpu.bench.workload import Workload, make
 from pto_gpu.defaults import options
 from pto_gpu.errors import PtoError
@@ -21,7 +21,7 @@ from pto_gpu.isa import instruction
 from pto_gpu.listing import info_data
 
 #: Seconds for the samples of one provider, and for those of a copy.
-LIMIT, QUICK_LIMIT, COPY_LIMIT = 1.0, 0.2, 0.25
+LIMIT, QUICK_LIMIT, COPY_LIMIT = 1.0, 0.2, 0.1
 REPEATS, QUICK_REPEATS = 5, 3
 Advance = Callable[[int, str], None]
 
@@ -67,12 +67,12 @@ def _measure_group(run: Run, group: Group, limit: float) -> None:
 
 
 def _measure_providers(run: Run, group: Group, work: Workload, providers: Sequence[Provider], limit: float) -> None:
-    source = work.tiles[work.instruction.assembly[0]].data
-    copy = copies(source, COPY_LIMIT * limit, group.threads)
+    copies = Copies(work.tiles[work.instruction.assembly[0]].data, group.threads)
+    copies.sample(COPY_LIMIT * limit)
     with options(threads=group.threads) if group.threads else contextlib.nullcontext():
         for provider in providers:
             try:
-                row = _row(group, work, provider, copy, limit)
+                row = _row(group, work, provider, copies, limit)
             except Exception as error:  # a compiler that is not there must not take the others' rows along
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
                 run.notes.append(f"{group.sweep}: {work.label}: {provider.name} left out: {reason}")
@@ -83,12 +83,14 @@ def _measure_providers(run: Run, group: Group, work: Workload, providers: Sequen
                 run.rows.append(row)
 
 
-def _row(group: Group, work: Workload, provider: Provider, copy: Copy, limit: float) -> Row | None:
+def _row(group: Group, work: Workload, provider: Provider, copies: Copies, limit: float) -> Row | None:
     call = provider.prepare(work)
     if call is None:
         return None
     problem = difference(call, work)
     extra = extra_memory(call) if group.memory and not work.on_gpu else None
+    time_taken = timed(call, limit, on_gpu=work.on_gpu)
+    copies.sample(COPY_LIMIT * limit)  # before and after: a disturbance of one is not taken for the memory's speed
     return Row(
         sweep=group.sweep,
         instruction=group.instruction,
@@ -99,10 +101,10 @@ def _row(group: Group, work: Workload, provider: Provider, copy: Copy, limit: fl
         batch=group.batch,
         provider=provider.name,
         threads=group.threads,
-        time=timed(call, limit, on_gpu=work.on_gpu),
+        time=time_taken,
         nbytes=work.nbytes,
         line_bytes=work.line_bytes,
-        copy=copy,
+        copy=copies.copy,
         extra_bytes=extra,
         problem=problem,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,8 +34,8 @@ class Timed(NamedTuple):
 
 
 def timed(run: Callable[[], object], limit: float, *, on_gpu: bool = False) -> Timed:
-    """Time ``run`` for about ``limit`` seconds or less, after calls that do not count."""
-    return summary(_on_gpu(run, limit) if on_gpu else _on_host(run, limit))
+    """Time ``run`` for about ``limit`` seconds or less, three times at least, after calls that do not count."""
+    return summary(_sampled(run, limit, on_gpu))
 
 
 def summary(samples: Sequence[float]) -> Timed:
@@ -43,22 +44,22 @@ def summary(samples: Sequence[float]) -> Timed:
     return Timed(middle, low, high, min(samples), len(samples))
 
 
-def _on_host(run: Callable[[], object], limit: float) -> list[float]:
+def _sampled(run: Callable[[], object], limit: float, on_gpu: bool) -> list[float]:
+    if on_gpu:
+        from triton.testing import do_bench
+
+        return [t / 1e3 for t in do_bench(run, warmup=25, rep=int(limit * 1e3), return_mode="all")]
     from torch.utils.benchmark import Timer
 
+    start = time.perf_counter()
+    run()
+    enough = _LEAST_SAMPLES - 0.5  # calls that take longer than the limit
+    limit = max(limit, enough * (time.perf_counter() - start))
     timer = Timer("run()", globals={"run": run}, num_threads=available_cores())
-    measured = timer.adaptive_autorange(threshold=SPREAD, min_run_time=limit / 4, max_run_time=limit)
-    while len(measured.times) < _LEAST_SAMPLES:  # one call takes longer than the limit
-        more = timer.adaptive_autorange(threshold=SPREAD, max_run_time=limit)
-        measured = type(measured).merge([measured, more])[0]
-    return list(measured.times)
-
-
-def _on_gpu(run: Callable[[], object], limit: float) -> list[float]:
-    from triton.testing import do_bench
-
-    milliseconds = do_bench(run, warmup=25, rep=int(limit * 1e3), return_mode="all")
-    return [t / 1e3 for t in milliseconds]
+    samples: list[float] = []
+    while len(samples) < _LEAST_SAMPLES:  # many calls of a short one are a sample, which may take the whole limit
+        samples += timer.adaptive_autorange(threshold=SPREAD, min_run_time=limit / 4, max_run_time=limit).times
+    return samples
 
 
 class Copy(NamedTuple):
@@ -72,21 +73,41 @@ class Copy(NamedTuple):
     nbytes: int
 
 
-def copies(source: Any, limit: float, threads: int | None) -> Copy:
-    """Time copies of ``source``: a NumPy array, or a tensor on a GPU."""
-    if not isinstance(source, np.ndarray):
-        target = source.clone()
-        on_device = timed(lambda: target.copy_(source), limit, on_gpu=True)
-        return Copy(on_device, on_device, 2 * source.nbytes)
-    into = np.zeros_like(source)
-    plain = timed(lambda: np.copyto(into, source), limit)
-    count = min(threads or available_cores(), len(source))
-    if count == 1:
-        return Copy(plain, plain, 2 * source.nbytes)
-    parts = [slice(i * len(source) // count, (i + 1) * len(source) // count) for i in range(count)]
-    with ThreadPoolExecutor(count) as pool:
-        threaded = timed(lambda: [*pool.map(lambda part: np.copyto(into[part], source[part]), parts)], limit)
-    return Copy(plain, threaded, 2 * source.nbytes)
+class Copies:
+    """Copies of ``source`` (a NumPy array, or a tensor on a GPU) that are timed now and then, between other things."""
+
+    def __init__(self, source: Any, threads: int | None) -> None:
+        self._nbytes = 2 * source.nbytes
+        self._on_gpu = not isinstance(source, np.ndarray)
+        self._threads = 1 if self._on_gpu else min(threads or available_cores(), len(source))
+        target = source.clone() if self._on_gpu else np.zeros_like(source)
+
+        def plain() -> None:
+            if self._on_gpu:
+                target.copy_(source)
+            else:
+                np.copyto(target, source)
+
+        def part(n: int) -> None:
+            mine = slice(n * len(source) // self._threads, (n + 1) * len(source) // self._threads)
+            np.copyto(target[mine], source[mine])
+
+        self._plain, self._part = plain, part
+        self._samples: tuple[list[float], list[float]] = ([], [])
+
+    def sample(self, limit: float) -> None:
+        """Time both copies for about ``limit`` seconds each."""
+        plain, threaded = self._samples
+        plain += _sampled(self._plain, limit, self._on_gpu)
+        if self._threads > 1:
+            with ThreadPoolExecutor(self._threads) as pool:
+                threaded += _sampled(lambda: [*pool.map(self._part, range(self._threads))], limit, False)
+
+    @property
+    def copy(self) -> Copy:
+        """What was seen until now."""
+        plain, threaded = self._samples
+        return Copy(summary(plain), summary(threaded or plain), self._nbytes)
 
 
 def extra_memory(run: Callable[[], object]) -> int | None:
