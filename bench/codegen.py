@@ -202,9 +202,9 @@ def compile_generator(case: GeneratorCase) -> Report:
     """Compile the generator for one case and judge it: partner and result go in vectors, tables cannot."""
     from pto_gpu.kernels.generate import generate, words
 
-    from pto_gpu.campaign.categories import tables
-    from pto_gpu.campaign.device_draw import THREADS, WORD_TILES, kernel_constants
-    from pto_gpu.campaign.valid import VALID_BLOCKS
+    from pto_gpu.campaign.tiles.categories import tables
+    from pto_gpu.campaign.tiles.device_draw import THREADS, WORD_TILES, kernel_constants
+    from pto_gpu.campaign.tiles.valid import VALID_BLOCKS
 
     numbers, target = {"first": "i64", "seed": "u64"}, TARGETS[case.target]
     if case.pattern is None:

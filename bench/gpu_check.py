@@ -24,10 +24,10 @@ import triton
 
 import pto_gpu as pto
 from pto_gpu.backends.numpy import evaluate
-from pto_gpu.campaign import report
 from pto_gpu.campaign.device import run_on_device
-from pto_gpu.campaign.device_draw import TORCH
+from pto_gpu.campaign.reports import text as report
 from pto_gpu.campaign.settings import Campaign
+from pto_gpu.campaign.tiles.device_draw import TORCH
 from pto_gpu.isa import instructions
 from pto_gpu.isa.record import Instruction, Kind, Role
 from pto_gpu.numerics import NUMERICS

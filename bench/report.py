@@ -29,10 +29,11 @@ def summary(run: Run) -> str:
 
 def everything(run: Run) -> str:
     """The part of RESULTS.md."""
-    parts = [f"### {run.date[:10]}", *machine_lines(run), *run.notes, *goal_lines(run), *run.problems()]
+    lines = [*machine_lines(run), *run.notes, *goal_lines(run)]
+    parts = [f"### {run.date[:10]}", "\n".join(f"- {line.strip()}" for line in lines)]
     for table in tables(run):
         parts += [f"**{table.title}.** {table.note}", markdown(table)]
-    return "\n\n".join(part.strip() for part in parts)
+    return "\n\n".join(parts)
 
 
 def replaced(text: str, part: str, name: str) -> str:

@@ -1,4 +1,4 @@
-"""The random bits of a campaign, by the recipe of ``pto_gpu/campaign/generate.py``: any tile from its number alone.
+"""The random bits of a campaign, by the recipe of ``pto_gpu/campaign/tiles/generate.py``: any tile from its number.
 
 The tiles of one storage plan come in runs of ``run``, with ``skip`` tiles of other plans between two runs. The first
 run starts at tile ``first`` of the campaign, of which ``offset`` tiles are left out.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,15 +15,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import pto_gpu as pto
 from pto_gpu import backends
 from pto_gpu.backends.numpy import evaluate
-from pto_gpu.campaign import device, run, storage
+from pto_gpu.campaign import device, run
 from pto_gpu.campaign.device import run_on_device
-from pto_gpu.campaign.device_draw import TORCH, DeviceBuffers, draw_on_device, parts
+from pto_gpu.campaign.files.saved import SavedTile
+from pto_gpu.campaign.journal import Journal
 from pto_gpu.campaign.results import Crash, Result
 from pto_gpu.campaign.run import run_campaign
-from pto_gpu.campaign.saved import SavedTile
 from pto_gpu.campaign.settings import Campaign
-from pto_gpu.campaign.storage import block_tiles
-from pto_gpu.campaign.valid import regions_of
+from pto_gpu.campaign.tiles import storage
+from pto_gpu.campaign.tiles.device_draw import TORCH, DeviceBuffers, draw_on_device, parts
+from pto_gpu.campaign.tiles.storage import block_tiles
+from pto_gpu.campaign.tiles.valid import regions_of
 from pto_gpu.isa import instructions
 from pto_gpu.types import ELEMENT_TYPES
 
@@ -198,6 +201,28 @@ def test_ctrl_c_keeps_what_was_done() -> None:
     assert not result.equal
 
 
+def test_a_run_cut_anywhere_and_resumed_from_its_journal_is_that_of_the_host(tmp_path: Path) -> None:
+    campaign = Campaign("TPARTARGMIN", ("f16", "u16"), shape=SHAPE, tiles=9 * STEP + 20, backend="triton", seed=9)
+    expected = run_campaign(campaign, wrong_on_host)
+    assert expected.mismatched_tiles > 100
+    journal = Journal(tmp_path / "run.db", [campaign])
+
+    def stop(done: int) -> None:
+        raise KeyboardInterrupt
+
+    cut = on_device(campaign, wrong_on_device, progress=stop, wave=2 * STEP, journal=journal.of(0))
+    assert (cut.interrupted, cut.spans) == (True, [(0, 2 * STEP)])
+    again = on_device(campaign, wrong_on_device, wave=3 * STEP, journal=journal.of(0))
+    journal.close()
+    assert_same_result(again, expected)
+    merged = Result(campaign, "execute")
+    for span in ((0, 3 * STEP), (3 * STEP, 7 * STEP), (7 * STEP, campaign.tiles)):
+        part = on_device(campaign, wrong_on_device, wave=2 * STEP, span=span)
+        assert part.spans == [span]
+        merged.add(part.as_wave(span[0]))
+    assert_same_result(merged, expected)
+
+
 def test_memory_does_not_grow_with_the_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wave is bounded whatever the number of tiles, and smaller where there is less memory."""
     campaign = Campaign("TPARTARGMIN", ("f32", "i32"), shape=SHAPE, tiles=10**9, backend="triton")
@@ -215,11 +240,11 @@ def test_memory_does_not_grow_with_the_tiles(monkeypatch: pytest.MonkeyPatch) ->
 def test_run_campaign_goes_to_the_device_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     went = []
 
-    def recorded(campaign, progress=None):
+    def recorded(campaign, **how):
         went.append(campaign)
         return Result(campaign, "triton")
 
-    monkeypatch.setattr(run, "_has_gpu", lambda: True)
+    monkeypatch.setattr(run, "_gpu", lambda: "cuda:0")
     monkeypatch.setattr(device, "run_on_device", recorded)
     campaign = Campaign("TPARTMIN", ("f32",), tiles=10, backend="triton")
     run_campaign(campaign)

@@ -13,11 +13,11 @@ import pytest
 import torch
 from conftest import GPU
 
-from pto_gpu.campaign.categories import tables as tables_of
-from pto_gpu.campaign.device_draw import DeviceBuffers, draw_on_device, kernel_constants, parts
-from pto_gpu.campaign.draw import Drawn, draw
 from pto_gpu.campaign.settings import Campaign
-from pto_gpu.campaign.storage import PLANS, bits, block_tiles, plan_of, slots
+from pto_gpu.campaign.tiles.categories import tables as tables_of
+from pto_gpu.campaign.tiles.device_draw import DeviceBuffers, draw_on_device, kernel_constants, parts
+from pto_gpu.campaign.tiles.draw import Drawn, draw
+from pto_gpu.campaign.tiles.storage import PLANS, bits, block_tiles, plan_of, slots
 from pto_gpu.isa import instructions
 
 DEVICE = torch.device("cuda:0" if GPU else "cpu")

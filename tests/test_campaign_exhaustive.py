@@ -10,11 +10,13 @@ from special_values import specials, width
 
 import pto_gpu as pto
 from pto_gpu import backends
-from pto_gpu.campaign import report, run, saved
+from pto_gpu.campaign import run
 from pto_gpu.campaign.compare import INDEX, OUTSIDE, TIE
-from pto_gpu.campaign.draw import draw
+from pto_gpu.campaign.files import saved
+from pto_gpu.campaign.reports import text as report
 from pto_gpu.campaign.run import run_campaign
 from pto_gpu.campaign.settings import Campaign
+from pto_gpu.campaign.tiles.draw import draw
 from pto_gpu.isa import instruction, instructions
 from pto_gpu.isa.record import Family, Kind
 from pto_gpu.targets import TARGETS

@@ -10,14 +10,17 @@ import rig
 from command_line import DUMPS
 from mutants import reference, regions, rules
 
-from pto_gpu.campaign import diagnose, dumps, explain_report, run
-from pto_gpu.campaign.diagnose import diagnose_evidence
-from pto_gpu.campaign.draw import draw
-from pto_gpu.campaign.evidence import Evidence
-from pto_gpu.campaign.explain import explain, faults
+from pto_gpu.campaign import run
+from pto_gpu.campaign.explain import diagnose
+from pto_gpu.campaign.explain import lines as explain_report
+from pto_gpu.campaign.explain.diagnose import diagnose_evidence
+from pto_gpu.campaign.explain.evidence import Evidence
+from pto_gpu.campaign.explain.search import explain, faults
+from pto_gpu.campaign.files import dumps
 from pto_gpu.campaign.run import run_campaign
 from pto_gpu.campaign.settings import Campaign
-from pto_gpu.campaign.storage import Buffers, bits
+from pto_gpu.campaign.tiles.draw import draw
+from pto_gpu.campaign.tiles.storage import Buffers, bits
 from pto_gpu.defaults import current_options
 from pto_gpu.isa import instructions
 from pto_gpu.numerics import NUMERICS

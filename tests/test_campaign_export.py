@@ -10,10 +10,10 @@ import pytest
 from oracle import ORACLES, RULE_SETS, Tile
 
 import pto_gpu as pto
-from pto_gpu.campaign import export as module
-from pto_gpu.campaign.dumps import check_dump, check_raw, instruction_of
-from pto_gpu.campaign.export import export
-from pto_gpu.campaign.manifest import read_manifest
+from pto_gpu.campaign.files import export as module
+from pto_gpu.campaign.files.dumps import check_dump, check_raw, instruction_of
+from pto_gpu.campaign.files.export import export
+from pto_gpu.campaign.files.manifest import read_manifest
 from pto_gpu.campaign.settings import Campaign
 from pto_gpu.defaults import current_options
 from pto_gpu.isa import instruction, instructions

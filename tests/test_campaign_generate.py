@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from philox import philox4x32
 
-from pto_gpu.campaign.categories import tables
-from pto_gpu.campaign.draw import draw
 from pto_gpu.campaign.settings import Campaign
-from pto_gpu.campaign.storage import bits, block_tiles, plan_of
+from pto_gpu.campaign.tiles.categories import tables
+from pto_gpu.campaign.tiles.draw import draw
+from pto_gpu.campaign.tiles.storage import bits, block_tiles, plan_of
 from pto_gpu.isa import instructions
 
 SEED = 0x1234_5678_9ABC_DEF0

@@ -13,12 +13,14 @@ import pytest
 
 import pto_gpu as pto
 from pto_gpu import backends
-from pto_gpu.campaign import report, run, saved
+from pto_gpu.campaign import run
 from pto_gpu.campaign.compare import OUTSIDE, SHOWN, value_of
-from pto_gpu.campaign.draw import draw
+from pto_gpu.campaign.files import saved
+from pto_gpu.campaign.reports import text as report
 from pto_gpu.campaign.results import Crash
 from pto_gpu.campaign.run import run_campaign
 from pto_gpu.campaign.settings import Campaign
+from pto_gpu.campaign.tiles.draw import draw
 
 
 def reference(call):

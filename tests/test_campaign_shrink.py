@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from mutants import reference, regions
 
-from pto_gpu.campaign.draw import draw
+from pto_gpu.campaign.explain.shrink import CALLS, Shrunk, shrink
+from pto_gpu.campaign.explain.simpler import simple_bits
+from pto_gpu.campaign.files.saved import SavedTile
 from pto_gpu.campaign.run import run_campaign
-from pto_gpu.campaign.saved import SavedTile
 from pto_gpu.campaign.settings import Campaign
-from pto_gpu.campaign.shrink import CALLS, Shrunk, shrink
-from pto_gpu.campaign.simpler import simple_bits
+from pto_gpu.campaign.tiles.draw import draw
 from pto_gpu.isa import instructions
 from pto_gpu.types import ELEMENT_TYPES
 

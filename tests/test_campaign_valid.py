@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pto_gpu.campaign.valid import draw_regions
+from pto_gpu.campaign.tiles.valid import draw_regions
 from pto_gpu.checks import check_regions
 from pto_gpu.errors import ConstraintError
 from pto_gpu.isa import instructions

@@ -11,7 +11,8 @@ import pytest
 from command_line import DUMPS, Inside
 from mutants import regions
 
-from pto_gpu.campaign import run, saved
+from pto_gpu.campaign import run
+from pto_gpu.campaign.files import saved
 
 SHORT = "dst's valid region taken one column short"
 

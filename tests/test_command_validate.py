@@ -141,7 +141,7 @@ def test_exhaustive_runs_say_what_they_covered_and_what_not(inside: Inside) -> N
     assert "seed" not in out
     assert "profile" not in out
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(validate, "_run_all", lambda campaigns, execute: iter(()))
+        patch.setattr(validate, "_run_all", lambda runs: iter(()))
         status, out, _ = inside("validate", "TPRELU", "--exhaustive")
     assert "not covered: TPRELU f16 exhaustive (not started)" in out
     assert "not covered: TPRELU f32: 2**64 combinations" in out
@@ -176,3 +176,21 @@ def test_the_progress_of_an_exhaustive_run_has_rate_and_time_left() -> None:
     os.close(parent)
     assert process.returncode == INTERRUPTED
     assert b"NOT every pair of src0 and src1: " in out
+
+
+def test_ctrl_c_between_two_campaigns_keeps_the_results(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = run.backend_execute
+    started = []
+
+    def pressed(options):
+        started.append(options)
+        if len(started) == 2:
+            raise KeyboardInterrupt
+        return real(options)
+
+    monkeypatch.setattr(run, "backend_execute", pressed)
+    status, out, err = inside("validate", "TPARTMIN", "TROWMIN", "TPRELU", "--dtype", "f32", "--tiles", 8)
+    assert (status, err) == (INTERRUPTED, "")
+    assert "TPARTMIN f32 16x16: equal, 8 tiles, " in out
+    assert "not covered: TROWMIN f32 16x16, tiles 0 to 7 (interrupted)" in out
+    assert "not covered: TPRELU f32 16x16 (not started)" in out

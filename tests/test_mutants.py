@@ -8,10 +8,10 @@ from mutant_table import ALONE, MUTANTS, RULE_SETS
 from mutants import reference
 from rig import rules_of
 
-from pto_gpu.campaign import diagnose
+from pto_gpu.campaign.explain import diagnose
+from pto_gpu.campaign.files.saved import SavedTile
 from pto_gpu.campaign.results import Result
 from pto_gpu.campaign.run import run_campaign
-from pto_gpu.campaign.saved import SavedTile
 from pto_gpu.campaign.settings import Campaign
 from pto_gpu.isa import instructions
 

@@ -4,7 +4,7 @@ import numpy as np
 import philox
 import pytest
 
-from pto_gpu.campaign.compiled import philox4x32, row_words
+from pto_gpu.campaign.tiles.compiled import philox4x32, row_words
 
 # Random123 1.14, tests/kat_vectors: philox4x32 10
 KNOWN = [

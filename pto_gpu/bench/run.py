@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pto_gpu.bench.providers import PROVIDERS, Provider, difference
-from pto_gpu.bench.results import Row, Run
+from pto_gpu.bench.results import LEAST_BYTES, Row, Run
 from pto_gpu.bench.startup import start_up
 from pto_gpu.bench.table import Group
 from pto_gpu.bench.timing import Copies, extra_memory, peak_memory, timed
@@ -22,7 +22,7 @@ from pto_gpu.listing import info_data
 
 #: Seconds for the samples of one provider, and for those of a copy.
 LIMIT, QUICK_LIMIT, COPY_LIMIT = 1.0, 0.2, 0.1
-REPEATS, QUICK_REPEATS = 5, 3
+REPEATS, QUICK_REPEATS = 5, 2
 Advance = Callable[[int, str], None]
 
 
@@ -88,7 +88,8 @@ def _row(group: Group, work: Workload, provider: Provider, copies: Copies, limit
     if call is None:
         return None
     problem = difference(call, work)
-    extra = extra_memory(call) if group.memory and not work.on_gpu else None
+    # Smaller temporaries come out of memory that the process has kept, and cannot be seen.
+    extra = extra_memory(call) if group.memory and not work.on_gpu and work.nbytes >= LEAST_BYTES else None
     time_taken = timed(call, limit, on_gpu=work.on_gpu)
     copies.sample(COPY_LIMIT * limit)  # before and after: a disturbance of one is not taken for the memory's speed
     return Row(

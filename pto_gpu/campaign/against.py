@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from pto_gpu.campaign.npz import first_line
-from pto_gpu.campaign.storage import bits
+from pto_gpu.campaign.files.npz import first_line
+from pto_gpu.campaign.tiles.storage import bits
 from pto_gpu.errors import BackendError, ConstraintError, TypeMismatch
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa.record import Call

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from pto_gpu.campaign.storage import bits
+from pto_gpu.campaign.tiles.storage import bits
 from pto_gpu.campaign.ulp import EXACT, Tolerance
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa.record import Family, Instruction, Kind, Operand

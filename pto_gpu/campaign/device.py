@@ -7,11 +7,10 @@ formula (on torch tensors), and described by the same code from the bytes that c
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
@@ -19,11 +18,12 @@ import torch
 from pto_gpu import backends
 from pto_gpu.backends.numpy import evaluate
 from pto_gpu.campaign.compare import SHOWN, Comparison, compare
-from pto_gpu.campaign.device_draw import TORCH, DeviceBuffers, DeviceDrawn, Held, Part, draw_on_device, parts
+from pto_gpu.campaign.files.saved import SavedTile
 from pto_gpu.campaign.results import Crash, Result, Wave
-from pto_gpu.campaign.saved import SavedTile
+from pto_gpu.campaign.run import collect, take_journal
 from pto_gpu.campaign.settings import Campaign
-from pto_gpu.campaign.storage import PLANS, POISON_BYTE, block_tiles, slots
+from pto_gpu.campaign.tiles.device_draw import TORCH, DeviceBuffers, DeviceDrawn, Held, Part, draw_on_device, parts
+from pto_gpu.campaign.tiles.storage import PLANS, POISON_BYTE, block_tiles, slots
 from pto_gpu.checks import check_types
 from pto_gpu.errors import BackendError
 from pto_gpu.interop import NumPyArray
@@ -31,6 +31,9 @@ from pto_gpu.isa.record import Call, Role
 from pto_gpu.regions import Region
 from pto_gpu.tilebuf import TileBuf
 from pto_gpu.types import ELEMENT_TYPES
+
+if TYPE_CHECKING:
+    from pto_gpu.campaign.journal import CampaignJournal
 
 #: Elements of one operand in a wave, where the memory allows it: large, for every wave costs hundreds of launches.
 WAVE_ELEMENTS: Final = 1 << 27
@@ -50,22 +53,22 @@ def run_on_device(
     progress: Callable[[int], None] | None = None,
     device: str = "cuda",
     wave: int | None = None,
+    span: tuple[int, int] | None = None,
+    journal: CampaignJournal | None = None,
 ) -> Result:
     """Run ``campaign`` on ``device``; the result is that of a campaign on the host, whatever the size of a wave.
 
-    ``progress`` is told the tiles done so far; the other arguments are those of :func:`device_waves`.
-    ``campaign.workers`` means nothing here.
+    ``progress``, ``span`` and ``journal`` are those of :func:`~pto_gpu.campaign.run.run_campaign`, the other arguments
+    those of :func:`device_waves`. ``campaign.workers`` means nothing here.
     """
-    start = time.perf_counter()
     result = Result(campaign, campaign.backend if execute is None else "execute")
+    first, end = (0, campaign.tiles) if span is None else span
     try:
-        for found in device_waves(campaign, 0, campaign.tiles, execute, device, wave):
-            result.add(found)
-            if progress and not result.crash:
-                progress(result.tiles)
+        first = take_journal(result, journal, first)
+        with contextlib.closing(device_waves(campaign, first, end, execute, device, wave)) as waves:
+            collect(result, waves, progress, journal)
     except KeyboardInterrupt:
         result.interrupted = True
-    result.seconds = time.perf_counter() - start
     return result
 
 
@@ -76,7 +79,7 @@ def device_waves(
     execute: Execute | None = None,
     device: str = "cuda",
     wave: int | None = None,
-) -> Iterator[Wave]:
+) -> Generator[Wave]:
     """What the tiles ``first`` up to ``end`` gave, wave by wave in order; a crash is the last one.
 
     ``execute`` takes the place of the Triton backend: it gets a call whose valid counts may be tensors on the device.
@@ -97,7 +100,7 @@ def device_waves(
         raise BackendError(f"no memory for a wave of tiles on {device}: {str(error).splitlines()[0]}") from None
     except RuntimeError as error:  # a kernel that went wrong shows in whatever comes after it, up to two waves later
         last = min(done + 2 * waves.tiles, end) - 1
-        yield Wave(tiles=last + 1 - done, crash=Crash(done, last, f"{type(error).__name__}: {error}"))
+        yield Wave(done, 0, crash=Crash(done, last, f"{type(error).__name__}: {error}"))
 
 
 def _checked_backend(campaign: Campaign) -> Execute:
@@ -152,23 +155,24 @@ class _Waves:
 
     def run(self, first: int, end: int) -> Iterator[Wave]:
         """The waves in order. A part waits for the last one of its own plan, whose memory it takes."""
-        flying: deque[tuple[_Flight, int]] = deque()
+        flying: deque[tuple[_Flight, int, int]] = deque()
         landed: list[_Piece] = []
 
         def land() -> Iterator[Wave]:
-            flight, tiles = flying.popleft()
+            flight, start, tiles = flying.popleft()
             landed.extend(self._finish(flight))
             if tiles or landed[-1].crash is not None:
-                yield _merged(tiles, landed)
+                yield _merged(start, tiles, landed)
                 landed.clear()
 
         for start in range(first, end, self.tiles):
             tiles = min(self.tiles, end - start)
             whole = list(parts(start, tiles, self.campaign.grid))
             for part in whole:
-                while any(flight.part.plan == part.plan for flight, _ in flying):
+                while any(flight.part.plan == part.plan for flight, _, _ in flying):
                     yield from land()
-                flying.append((self._launch(part), tiles if part is whole[-1] else 0))  # the last part lands the wave
+                last = part is whole[-1]  # which lands the wave
+                flying.append((self._launch(part), start, tiles if last else 0))
         while flying:
             yield from land()
 
@@ -233,14 +237,15 @@ class _Waves:
         return pieces
 
 
-def _merged(tiles: int, pieces: list[_Piece]) -> Wave:
-    """The wave of ``tiles`` tiles that is made of ``pieces``; of a crash there is nothing else to say."""
+def _merged(first: int, tiles: int, pieces: list[_Piece]) -> Wave:
+    """The wave of ``tiles`` tiles from ``first`` that ``pieces`` make up; of a crash there is nothing else to say."""
     crash = next((piece.crash for piece in pieces if piece.crash is not None), None)
     if crash is not None:
-        return Wave(tiles=crash.last + 1 - crash.first, crash=crash)
+        return Wave(first, 0, crash=crash)
     pieces = sorted(pieces, key=lambda piece: piece.first)
     found = [piece.found for piece in pieces if piece.found is not None]
     return Wave(
+        first=first,
         tiles=tiles,
         mismatched_elements=sum(f.elements for f in found),
         mismatched_tiles=sum(len(f.tiles) for f in found),

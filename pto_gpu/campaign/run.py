@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pto_gpu import backends, intrinsics
 from pto_gpu.campaign.compare import Comparison, compare
-from pto_gpu.campaign.draw import Drawn, draw
+from pto_gpu.campaign.files.saved import SavedTile
 from pto_gpu.campaign.results import Crash, Result, Wave
-from pto_gpu.campaign.saved import SavedTile
 from pto_gpu.campaign.settings import Campaign, backend_of
-from pto_gpu.campaign.storage import POISON_BYTE, Buffers, block_tiles
-from pto_gpu.cores import available_cores
+from pto_gpu.campaign.tiles.draw import Drawn, draw
+from pto_gpu.campaign.tiles.storage import POISON_BYTE, Buffers, block_tiles
+from pto_gpu.cores import available_cores, device_of_this_process
 from pto_gpu.defaults import Options
 from pto_gpu.errors import BackendError
 from pto_gpu.isa.record import Call
 from pto_gpu.tilebuf import TileBuf
+
+if TYPE_CHECKING:
+    from pto_gpu.campaign.journal import CampaignJournal
 
 Execute = Callable[[Call], None]
 Progress = Callable[[int], None]
@@ -27,72 +31,109 @@ Progress = Callable[[int], None]
 _buffers = Buffers()
 
 
-def run_campaign(campaign: Campaign, execute: Execute | None = None, progress: Progress | None = None) -> Result:
+def run_campaign(
+    campaign: Campaign,
+    execute: Execute | None = None,
+    progress: Progress | None = None,
+    *,
+    span: tuple[int, int] | None = None,
+    journal: CampaignJournal | None = None,
+) -> Result:
     """Run ``campaign``; memory does not grow with its number of tiles.
 
     ``execute`` takes the place of the backend under test: it gets a :class:`~pto_gpu.isa.record.Call` that no rule
     refuses and writes its dst tiles, from several threads at once; an :class:`~pto_gpu.campaign.against.Implementation`
     makes one of a function on NumPy arrays. ``progress`` is told the tiles done so far.
+    ``span``: run the tiles from the first up to the second number only, which start at a block of tiles.
+    ``journal``: what it holds is taken as done, and every wave is stored in it.
     Ctrl-C ends the run; the result then has ``interrupted`` set and holds the waves that were done. Where the backend
     is ``triton``, compared with the reference on random tiles, and there is a GPU, all of it runs there
     (:mod:`pto_gpu.campaign.device`).
     """
     random = campaign.against == "numpy" and not campaign.exhaustive
-    if execute is None and campaign.backend == "triton" and random and _has_gpu():
+    if execute is None and campaign.backend == "triton" and random and (gpu := _gpu()):
         from pto_gpu.campaign.device import run_on_device
 
-        return run_on_device(campaign, progress=progress)
-    start = time.perf_counter()
+        return run_on_device(campaign, progress=progress, device=gpu, span=span, journal=journal)
     result = Result(campaign, campaign.backend if execute is None else getattr(execute, "label", "execute"))
+    first, end = (0, campaign.tiles) if span is None else span
+    try:
+        first = take_journal(result, journal, first)
+        with closing(_waves(campaign, execute or backend_execute(campaign.options), first, end)) as waves:
+            collect(result, waves, progress, journal)
+    except KeyboardInterrupt:
+        result.interrupted = True
+    return result
+
+
+def take_journal(result: Result, journal: CampaignJournal | None, first: int) -> int:
+    """Take in what ``journal`` has of the tiles from ``first`` onwards; returns the first tile that it lacks."""
+    for wave, seconds in journal.waves(first) if journal else ():
+        result.add(wave)
+        result.seconds += seconds
+        first = wave.first + wave.tiles
+    return first
+
+
+def collect(result: Result, waves: Iterator[Wave], progress: Progress | None, journal: CampaignJournal | None) -> None:
+    """Take in ``waves`` up to the first crash."""
+    before = time.perf_counter()
+    for wave in waves:
+        now = time.perf_counter()
+        if journal and wave.crash is None:  # tiles that crashed are to be run again
+            journal.add(wave, now - before)
+        result.add(wave)
+        result.seconds += now - before
+        before = now
+        if result.crash:
+            return
+        if progress:
+            progress(result.tiles)
+
+
+def _waves(campaign: Campaign, execute: Execute, first: int, end: int) -> Generator[Wave]:
+    """The waves of tiles ``first`` up to ``end``, in order, worked on by the threads of the campaign."""
     workers = campaign.workers or available_cores()
     step = block_tiles(campaign.grid)
-    starts = iter(range(0, campaign.tiles, step))
-    run = execute or backend_execute(campaign.options)
+    starts = iter(range(first, end, step))
     pending: deque[Future[Wave]] = deque()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="campaign")
     try:
         while True:
-            while len(pending) < 2 * workers and (first := next(starts, None)) is not None:
-                pending.append(pool.submit(_wave, campaign, run, first, min(step, campaign.tiles - first)))
+            while len(pending) < 2 * workers and (start := next(starts, None)) is not None:
+                pending.append(pool.submit(_wave, campaign, execute, start, min(step, end - start)))
             if not pending:
-                break
-            result.add(pending.popleft().result())
-            if result.crash:
-                break
-            if progress:
-                progress(result.tiles)
-    except KeyboardInterrupt:
-        result.interrupted = True
+                return
+            yield pending.popleft().result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-    result.seconds = time.perf_counter() - start
-    return result
 
 
 def backend_execute(options: Options) -> Execute:
     """A call on the backend of ``options``, checked first; for ``triton`` the tiles go to the GPU and back."""
-    on_gpu = options.backend == "triton" and _has_gpu()
+    gpu = _gpu() if options.backend == "triton" else None
 
     def execute(call: Call) -> None:
         tiles = dict(call.tiles)
-        if on_gpu:
-            tiles = {name: _to_gpu(tile) for name, tile in tiles.items()}
+        if gpu is not None:
+            tiles = {name: _to_gpu(tile, gpu) for name, tile in tiles.items()}
         intrinsics.execute(call.instruction, tiles, options)
-        if on_gpu:
+        if gpu is not None:
             for operand in call.instruction.dsts:
                 call.tiles[operand.name].torch().copy_(tiles[operand.name].torch())
 
     return execute
 
 
-def _has_gpu() -> bool:
+def _gpu() -> str | None:
+    """The GPU of this process, if there is one."""
     import torch
 
-    return bool(torch.cuda.is_available())
+    return f"cuda:{device_of_this_process(torch.cuda.device_count())}" if torch.cuda.is_available() else None
 
 
-def _to_gpu(tile: TileBuf) -> TileBuf:
-    return TileBuf.from_array(tile.torch().cuda(), tile.type, *tile.region)
+def _to_gpu(tile: TileBuf, gpu: str) -> TileBuf:
+    return TileBuf.from_array(tile.torch().to(gpu), tile.type, *tile.region)
 
 
 def _wave(campaign: Campaign, execute: Execute, first: int, n: int) -> Wave:
@@ -106,7 +147,7 @@ def _wave(campaign: Campaign, execute: Execute, first: int, n: int) -> Wave:
     except (BackendError, MemoryError):
         raise
     except Exception as error:
-        return Wave(n, crash=Crash(first, first + n - 1, f"{type(error).__name__}: {error}"))
+        return Wave(first, 0, crash=Crash(first, first + n - 1, f"{type(error).__name__}: {error}"))
     found = compare(record, drawn.sources, seen, expected, first)
     failure = None
     if found.elements:
@@ -123,6 +164,7 @@ def _wave(campaign: Campaign, execute: Execute, first: int, n: int) -> Wave:
             implementation=getattr(execute, "label", None),
         )
     return Wave(
+        first=first,
         tiles=n,
         mismatched_elements=found.elements,
         mismatched_tiles=len(found.tiles),

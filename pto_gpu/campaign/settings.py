@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from pto_gpu.campaign.space import Space, space_of
-from pto_gpu.campaign.storage import slots
+from pto_gpu.campaign.tiles.space import Space, space_of
+from pto_gpu.campaign.tiles.storage import slots
 from pto_gpu.defaults import BACKENDS, Options, current_options
 from pto_gpu.errors import ConstraintError, TypeMismatch
 from pto_gpu.isa import instruction as instruction_called
@@ -35,7 +35,7 @@ class Campaign:
     ``against``: the backend whose results are expected; the default ``numpy`` is the reference.
     ``workers``: threads; default every core this process may use.
     ``exhaustive``: every combination of operand values once, instead of random tiles; shape and number of tiles follow
-    from the instruction (:mod:`pto_gpu.campaign.space`), and there is no seed.
+    from the instruction (:mod:`pto_gpu.campaign.tiles.space`), and there is no seed.
 
     Raises ConstraintError, TypeMismatch or LayoutError for a choice that cannot be run.
     """

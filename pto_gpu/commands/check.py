@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +13,14 @@ import typer
 
 from pto_gpu.commands.options import Json, Save, either, instruction_named
 from pto_gpu.commands.output import BAD_INPUT, EQUAL, MISMATCH, error_line, out_of_memory, print_json, save_with_shrunk
+from pto_gpu.commands.reports import Html, Junit, ReportFiles
 from pto_gpu.defaults import UNDEFINED
 from pto_gpu.errors import ConstraintError, FileError, PtoError
 from pto_gpu.numerics import NUMERICS
 from pto_gpu.targets import TARGETS
 
 if TYPE_CHECKING:
-    from pto_gpu.campaign.dumps import Checked
+    from pto_gpu.campaign.files.dumps import Checked
     from pto_gpu.defaults import Options
     from pto_gpu.isa.record import Instruction
 
@@ -74,12 +76,16 @@ def check(
         str | None, typer.Option(help="NaN equals the same bits (bits, default) or every NaN (any).")
     ] = None,
     save: Save = Path("failures"),
+    junit: Junit = None,
+    html: Html = None,
     json: Json = False,
 ) -> int:
     """Compare dumps made elsewhere with the reference."""
-    from pto_gpu.campaign import explain_report, report
-    from pto_gpu.campaign.diagnose import diagnose_evidence
-    from pto_gpu.campaign.saved import OUTSIDE
+    from pto_gpu.campaign.explain import lines as explain_report
+    from pto_gpu.campaign.explain.diagnose import diagnose_evidence
+    from pto_gpu.campaign.files.saved import OUTSIDE
+    from pto_gpu.campaign.reports import entries
+    from pto_gpu.campaign.reports import text as report
     from pto_gpu.campaign.ulp import Tolerance
     from pto_gpu.defaults import current_options
 
@@ -90,7 +96,10 @@ def check(
     given = {"target": target, "numerics": numerics, "undefined": undefined, "outside": outside, "ulp": ulp, "nan": nan}
     raw = {"operand": operand, "shape": shape, "valid": valid, "layout": layout}
     jobs = _jobs(files, _Choices(options, given, dtype, {k: v for k, v in raw.items() if v is not None and v != []}))
+    reports = ReportFiles(junit, html)
     out = report.printer(to_stderr=json)
+    start = time.perf_counter()
+    told: list[entries.Entry] = []
     data: list[dict[str, Any]] = []
     for job in jobs:
         try:
@@ -99,12 +108,17 @@ def check(
             message = f"{job.label}: {out_of_memory(error)}" if isinstance(error, MemoryError) else str(error)
             error_line(message)
             data.append({"file": job.label, "error": message})
+            told.append(entries.unreadable(job.label, message))
             continue
         found = diagnose_evidence(checked.evidence, checked.comparison)
-        out.print("\n".join([*report.checked_lines(checked), *explain_report.diagnosis_lines(found)]))
+        verdict, *details = report.checked_lines(checked)
+        out.print("\n".join([verdict, *explain_report.diagnosis_lines(found)]))
         saved, _ = save_with_shrunk(checked.first_failure, found, save, out.print)
+        if details:  # last: the cause and the line that runs it again are wanted first
+            out.print("\n".join(details))
         more = {"saved": str(saved) if saved else None, **explain_report.diagnosis_data(found)}
         data.append({**report.checked_data(checked), **more})
+        told.append(entries.of_checked(checked, data[-1], found))
     if any(d["error"] is not None for d in data):
         status = BAD_INPUT
     else:
@@ -112,6 +126,10 @@ def check(
     if json:
         rules = {d["numerics"] for d in data if d["error"] is None} or {options.numerics.label}
         print_json({"status": status, "numerics": rules.pop() if len(rules) == 1 else None, "files": data})
+    settings = {**given, "target": options.target.name, "numerics": options.numerics.label}
+    settings = {key: value for key, value in settings.items() if value is not None}
+    seconds = time.perf_counter() - start
+    reports.write(lambda: entries.report_of("check", status, seconds, told, settings))
     return status
 
 
@@ -160,7 +178,7 @@ def _file_jobs(op: Instruction | None, files: Sequence[str], choices: _Choices) 
 
 
 def _check_npz(path: Path, op: Instruction | None, choices: _Choices) -> Checked:
-    from pto_gpu.campaign import dumps
+    from pto_gpu.campaign.files import dumps
     from pto_gpu.types import resolve_element_type
 
     if path.suffix in (".bin", ".npy") and path.is_file():
@@ -172,8 +190,8 @@ def _check_npz(path: Path, op: Instruction | None, choices: _Choices) -> Checked
 
 
 def _manifest_jobs(path: Path, op: Instruction | None, choices: _Choices) -> Iterator[_Job]:
-    from pto_gpu.campaign import dumps
-    from pto_gpu.campaign.manifest import Case, read_manifest
+    from pto_gpu.campaign.files import dumps
+    from pto_gpu.campaign.files.manifest import Case, read_manifest
 
     def check_case(case: Case) -> Checked:
         return dumps.check_raw(f"{path}: {case.name}", case.name, case.raw, case.options, case.outside, case.tolerance)
@@ -195,8 +213,8 @@ def _refuse(error: PtoError) -> Checked:
 
 
 def _raw_job(op: Instruction | None, files: Sequence[str], choices: _Choices) -> _Job:
-    from pto_gpu.campaign import dumps
-    from pto_gpu.campaign.raw import RawOperands, element_types
+    from pto_gpu.campaign.files import dumps
+    from pto_gpu.campaign.files.raw import RawOperands, element_types
 
     if op is None or files:
         seen = f": seen {files[0]}" if files else ""
@@ -225,7 +243,7 @@ def _operands(choices: _Choices) -> dict[str, Path]:
 
 def _pairs(choices: _Choices, option: str) -> dict[str | None, tuple[int, int]]:
     """Rows and columns of ``--shape`` or ``--valid`` by operand, None for every one."""
-    from pto_gpu.campaign.raw import rows_by_cols
+    from pto_gpu.campaign.files.raw import rows_by_cols
 
     found: dict[str | None, tuple[int, int]] = {}
     for text in choices.raw.get(option, ()):

@@ -36,8 +36,8 @@ def write_dump(
     json: bool,
 ) -> int:
     """Write each combination of instruction, element types and settings, and say how to check the results."""
-    from pto_gpu.campaign import report
-    from pto_gpu.campaign.export import DEFAULT_TILES, FORMATS, dump_path, export
+    from pto_gpu.campaign.files.export import DEFAULT_TILES, FORMATS, dump_path, export
+    from pto_gpu.campaign.reports import text as report
     from pto_gpu.campaign.settings import Campaign
 
     if directory is None:

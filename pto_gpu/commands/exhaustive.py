@@ -28,7 +28,7 @@ def small_enough(combinations: Sequence[Combination], *, named: bool) -> tuple[l
 
     Raises ConstraintError for one of the others if the user has ``named`` the element type, or if there is none.
     """
-    from pto_gpu.campaign.space import space_of
+    from pto_gpu.campaign.tiles.space import space_of
     from pto_gpu.isa import instruction
 
     small: list[Combination] = []

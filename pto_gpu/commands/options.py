@@ -30,11 +30,15 @@ NumericsName = Annotated[
 Undefined = Annotated[str, typer.Option(help=f"Valid regions that a page leaves undefined: {either(UNDEFINED)}.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and all else on stderr.")]
 Save = Annotated[Path, typer.Option(help="Directory that a failing tile is saved in.")]
+Journal = Annotated[
+    Path | None, typer.Option(help="Store every wave of tiles in this new file, so that --resume can continue the run.")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the run of the --journal file, if it is there.")]
 
 
 def shape_of(text: str) -> tuple[int, int]:
     """Rows and columns of ``16x16``."""
-    from pto_gpu.campaign.raw import rows_by_cols
+    from pto_gpu.campaign.files.raw import rows_by_cols
 
     return rows_by_cols(text, "--shape")
 

@@ -14,16 +14,21 @@ from typing import TYPE_CHECKING, Any
 from pto_gpu.errors import FileError
 
 if TYPE_CHECKING:
-    from pto_gpu.campaign.diagnose import Diagnosis
-    from pto_gpu.campaign.saved import SavedTile
+    from pto_gpu.campaign.explain.diagnose import Diagnosis
+    from pto_gpu.campaign.files.saved import SavedTile
 
 EQUAL, MISMATCH, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
 def error_line(message: str) -> int:
     """Print an error as one line on stderr; returns the exit status that goes with it."""
+    return error_lines(" ".join(message.split("\n")))
+
+
+def error_lines(message: str) -> int:
+    """Print an error with the lines that it has on stderr; returns the exit status that goes with it."""
     with suppress(OSError):  # the status still tells
-        print("error: " + " ".join(message.split("\n")), file=sys.stderr)
+        print(f"error: {message}", file=sys.stderr)
     return BAD_INPUT
 
 
@@ -39,13 +44,13 @@ def print_json(data: Any) -> None:
 
 @contextmanager
 def progress_bar(
-    label: str, total: int, rate: Callable[[int, float], str] = lambda done, seconds: ""
+    label: str, total: int, rate: Callable[[int, float], str] = lambda done, seconds: "", *, shown: bool = True
 ) -> Iterator[Callable[[int], None]]:
     """A bar on stderr where that is a terminal, gone when the block ends; else nothing is shown.
 
     ``rate`` makes text of what was done in so many seconds.
     """
-    if not sys.stderr.isatty():
+    if not shown or not sys.stderr.isatty():
         yield lambda done: None
         return
     from rich.console import Console
@@ -58,15 +63,23 @@ def progress_bar(
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
     )
-    start = time.perf_counter()
+    begun: list[tuple[int, float]] = []  # what a journal had done is not to be in the rate
+
+    def measured(done: int) -> str:
+        if not begun:
+            begun.append((done, time.perf_counter()))
+        before, start = begun[0]
+        return rate(done - before, time.perf_counter() - start) if done > before else ""
+
     with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
         task = bar.add_task(label, total=total, rate="")
-        yield lambda done: bar.update(task, completed=done, rate=rate(done, time.perf_counter() - start))
+        yield lambda done: bar.update(task, completed=done, rate=measured(done))
 
 
 def save_failure(failure: SavedTile | None, directory: Path, show: Callable[[str], None]) -> Path | None:
     """Save the failing tile, if there is one, and show how to run it again."""
-    from pto_gpu.campaign import report, saved
+    from pto_gpu.campaign.files import saved
+    from pto_gpu.campaign.reports import text as report
 
     if failure is None:
         return None
@@ -83,7 +96,8 @@ def save_with_shrunk(
     failure: SavedTile | None, found: Diagnosis | None, directory: Path, show: Callable[[str], None]
 ) -> tuple[Path | None, Path | None]:
     """Save the failing tile and the shrunk one, and show how to run again the smaller of them."""
-    from pto_gpu.campaign import report, saved
+    from pto_gpu.campaign.files import saved
+    from pto_gpu.campaign.reports import text as report
 
     shrunk = found.shrunk.tile if found and found.shrunk else None
     if found and found.explanation:

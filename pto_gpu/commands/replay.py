@@ -25,9 +25,12 @@ def replay(
     json: Json = False,
 ) -> int:
     """Run one saved failure again, or take the result stored in it, and compare as it was compared before."""
-    from pto_gpu.campaign import explain_report, report, run, saved
+    from pto_gpu.campaign import run
     from pto_gpu.campaign.against import load
-    from pto_gpu.campaign.diagnose import diagnose_evidence, evidence_of
+    from pto_gpu.campaign.explain import lines as explain_report
+    from pto_gpu.campaign.explain.diagnose import diagnose_evidence, evidence_of
+    from pto_gpu.campaign.files import saved
+    from pto_gpu.campaign.reports import text as report
 
     if backend is not None and against is not None:
         raise ConstraintError(f"--backend {backend} and --against {against}: allowed one of them")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,15 +11,29 @@ import typer
 
 from pto_gpu.commands.dump import Dump, DumpFormat, refuse_with_dump, write_dump
 from pto_gpu.commands.exhaustive import Exhaustive, refuse_with_exhaustive, small_enough
-from pto_gpu.commands.options import Json, NumericsName, Save, Target, Undefined, combinations_of, either, shape_of
+from pto_gpu.commands.options import (
+    Journal,
+    Json,
+    NumericsName,
+    Resume,
+    Save,
+    Target,
+    Undefined,
+    combinations_of,
+    either,
+    shape_of,
+)
 from pto_gpu.commands.output import EQUAL, INTERRUPTED, MISMATCH, print_json, progress_bar, save_with_shrunk
+from pto_gpu.commands.reports import Html, Junit, ReportFiles
 from pto_gpu.defaults import BACKENDS
 from pto_gpu.errors import ConstraintError
 
 if TYPE_CHECKING:
     from pto_gpu.campaign.against import Implementation
+    from pto_gpu.campaign.explain.diagnose import Diagnosis
+    from pto_gpu.campaign.reports.entries import Entry
     from pto_gpu.campaign.results import Result
-    from pto_gpu.campaign.settings import Campaign
+    from pto_gpu.campaign.series import Series
 
 
 def validate(
@@ -45,11 +59,15 @@ def validate(
     dump_format: DumpFormat = None,
     workers: Annotated[int | None, typer.Option(help="Threads; default every core.")] = None,
     save: Save = Path("failures"),
+    journal: Journal = None,
+    resume: Resume = False,
+    junit: Junit = None,
+    html: Html = None,
     json: Json = False,
 ) -> int:
     """Run instructions on random tiles and compare every bit with the reference, or another backend."""
-    from pto_gpu.campaign import explain_report, report
-    from pto_gpu.campaign.diagnose import diagnose
+    from pto_gpu.campaign.ranks import leads
+    from pto_gpu.campaign.series import series
     from pto_gpu.campaign.settings import DEFAULT_SEED, DEFAULT_TILES, Campaign
 
     execute = _implementation(against, backend)
@@ -73,32 +91,80 @@ def validate(
         combinations, left_out = small_enough(combinations, named=dtype is not None)
     if dump is not None or dump_format is not None:
         sides = {"--backend": backend != "auto", "--against": against != "numpy"}
-        refuse_with_dump({"--exhaustive": exhaustive, "--workers": workers, **sides})
+        long = {"--journal": journal, "--resume": resume, "--junit": junit, "--html": html}
+        refuse_with_dump({"--exhaustive": exhaustive, "--workers": workers, **sides, **long})
         return write_dump(
             [(op, s, {**settings, "tiles": tiles}) for op, s in combinations], dump, dump_format, json=json
         )
     campaigns = [Campaign(op, dtypes, **settings) for op, dtypes in combinations]
-    out = report.printer(to_stderr=json)
+    files = ReportFiles(junit, html) if leads() else ReportFiles(None, None)
+    with series(campaigns, execute, journal, resume=resume) as runs:
+        if runs.status is not None:
+            return runs.status
+        status = _run_and_report(runs, save, files, left_out, json=json)
+        runs.finish(status)
+    return status
+
+
+def _run_and_report(runs: Series, save: Path, files: ReportFiles, left_out: Sequence[str], *, json: bool) -> int:
+    """Run every campaign, say what was found wherever it is wanted, and return the exit status."""
+    from pto_gpu.campaign.reports import entries
+    from pto_gpu.campaign.reports import text as report
+
+    out = report.printer(to_stderr=json, quiet=not runs.leads)
     start = time.perf_counter()
-    results, data = [], []
-    for result in _run_all(campaigns, execute):
-        out.print("\n".join(report.result_lines(result)))
-        found = diagnose(result, execute)
-        if found:
-            out.print("\n".join(explain_report.diagnosis_lines(found)))
-        path, smaller = save_with_shrunk(result.first_failure, found, save, out.print)
+    results, found = [], []
+    for result in _run_all(runs):
         results.append(result)
-        data.append({**report.result_data(result, path), **explain_report.diagnosis_data(found, smaller)})
-    seconds = time.perf_counter() - start
-    out.print("\n".join(report.coverage_lines(results, seconds, campaigns[len(results) :])))
+        verdict, *details = report.result_lines(result)
+        out.print(verdict)
+        if runs.leads:
+            found.append(_told(result, runs, save, out.print))
+        if details:  # last: the cause and the line that runs it again are wanted first
+            out.print("\n".join(details))
+        if result.interrupted:
+            break
+    seconds = max(time.perf_counter() - start, sum(r.seconds for r in results))  # a journal has those before
+    left = runs.campaigns[len(results) :]
+    out.print("\n".join(report.coverage_lines(results, seconds, left)))
     if left_out:
         out.print("\n".join(f"not covered: {text}" for text in left_out))
     status = EQUAL if all(r.equal for r in results) else MISMATCH
     if any(r.interrupted for r in results):
         status = INTERRUPTED
-    if json:
-        print_json({"status": status, "seconds": round(seconds, 3), "campaigns": data})
+    if json and runs.leads:
+        print_json({"status": status, "seconds": round(seconds, 3), "campaigns": [e.data for e in found]})
+    files.write(lambda: entries.report_of("validate", status, seconds, [*found, *map(entries.not_started, left)]))
     return status
+
+
+def _told(result: Result, runs: Series, save: Path, show: Callable[[str], None]) -> Entry:
+    """Explain, show and save what differs; Ctrl-C ends that, and the run."""
+    from pto_gpu.campaign.explain import lines as explain_report
+    from pto_gpu.campaign.explain.diagnose import diagnose
+    from pto_gpu.campaign.reports import entries
+
+    found: Diagnosis | None = None
+    try:
+        found = diagnose(result, runs.execute)
+    except KeyboardInterrupt:
+        result.interrupted = True
+    if found:
+        show("\n".join(explain_report.diagnosis_lines(found)))
+    path, smaller = save_with_shrunk(result.first_failure, found, save, show)
+    return entries.of_result(result, path, found, smaller)
+
+
+def _run_all(runs: Series) -> Iterator[Result]:
+    """The results one after the other."""
+    from pto_gpu.campaign.reports import text as report
+
+    for number, campaign in enumerate(runs.campaigns):
+        label = f"{number + 1}/{len(runs.campaigns)} {campaign.label}"
+        rate = report.rate_of(campaign)
+        with progress_bar(label, runs.tiles(number), rate, shown=runs.leads) as advance:
+            result = runs.run(number, advance)
+        yield result
 
 
 def _implementation(against: str, backend: str) -> Implementation | None:
@@ -116,17 +182,3 @@ def _implementation(against: str, backend: str) -> Implementation | None:
             f"--backend {backend}: {against} is the side under test, and compared with numpy: leave --backend out"
         )
     return load(against)
-
-
-def _run_all(campaigns: Sequence[Campaign], execute: Implementation | None) -> Iterator[Result]:
-    """The results one after the other, up to and including one that Ctrl-C ended."""
-    from pto_gpu.campaign import report
-    from pto_gpu.campaign.run import run_campaign
-
-    for place, campaign in enumerate(campaigns, 1):
-        label = f"{place}/{len(campaigns)} {campaign.label}"
-        with progress_bar(label, campaign.tiles, report.rate_of(campaign)) as advance:
-            result = run_campaign(campaign, execute, progress=advance)
-        yield result
-        if result.interrupted:
-            return

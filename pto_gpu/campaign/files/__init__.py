@@ -1,0 +1,1 @@
+"""Tiles in files: saved failures, dumps of other programs, dumps for other programs."""

@@ -1,0 +1,289 @@
+"""Checking dumps made elsewhere: the operands of a call and the result somebody got, in an ``.npz`` or in raw files.
+
+Arrays of an ``.npz``: every source and dst under its operand name, ``[batch, rows, cols]`` or ``[rows, cols]``, and
+valid regions ``<operand>_valid`` (``src0_valid`` serves ``src0_val`` and ``src0_idx``), integers ``[batch, 2]`` or
+``[2]``: rows, columns. A source without one has dst's, except that of a row reduction, whose dst has one column: it
+needs its own.
+No other arrays but those that are not read, ``tmp`` and the ``golden_<dst>`` that ``pto-gpu validate --dump`` writes: a
+misspelt region would otherwise be taken for an absent one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pto_gpu import intrinsics
+from pto_gpu.campaign.compare import Comparison, compare
+from pto_gpu.campaign.explain.evidence import Evidence
+from pto_gpu.campaign.files.npz import read_npz
+from pto_gpu.campaign.files.raw import RawOperands, read_operands, region_names
+from pto_gpu.campaign.files.saved import METADATA, SavedTile
+from pto_gpu.campaign.ulp import EXACT, Tolerance
+from pto_gpu.defaults import Options
+from pto_gpu.errors import ConstraintError, FileError, PtoError
+from pto_gpu.interop import NumPyArray
+from pto_gpu.isa import instructions
+from pto_gpu.isa.record import Family, Instruction, Kind, Operand, Role
+from pto_gpu.numerics import Numerics
+from pto_gpu.tilebuf import TileBuf
+from pto_gpu.types import ELEMENT_TYPES, ElementType, TileBufType, element_type_of, smallest_row_multiple
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A dump compared with the reference. ``only_outside``: elements differ, all outside the valid region.
+
+    ``numerics``: the rule set of the reference. ``tolerance``: what counted as equal.
+    ``evidence``: all the tiles, where some differ.
+    """
+
+    path: Path
+    instruction: Instruction
+    dtypes: tuple[str, ...]
+    batch: int
+    comparison: Comparison
+    first_failure: SavedTile | None
+    only_outside: bool
+    numerics: Numerics
+    tolerance: Tolerance = EXACT
+    evidence: Evidence | None = None
+
+    @property
+    def equal(self) -> bool:
+        """Whether no bit differs, or no element by more than the tolerance."""
+        return not self.comparison.elements
+
+
+def instruction_of(path: Path) -> Instruction:
+    """The instruction that a file is named after (``tpartmin_f32.npz``)."""
+    word = path.name.lower().split("_")[0].removesuffix(".npz").upper()
+    found = instructions().get(word)
+    if found is None:
+        if not os.path.exists(path):  # Path.exists raises for a long name
+            raise FileError(f"{path}: no such file")
+        raise FileError(
+            f"{path}: the name does not start with an instruction: name it first, as in `pto-gpu check TPARTMIN FILE` "
+            f"(allowed {', '.join(instructions())})"
+        )
+    return found
+
+
+def check_dump(
+    path: Path,
+    instruction: Instruction,
+    options: Options,
+    outside: str = "zero",
+    dtype: ElementType | None = None,
+    tolerance: Tolerance = EXACT,
+) -> Checked:
+    """Compare the results in ``path`` with the reference under ``options``.
+
+    ``outside``: ``"zero"`` if dst was zero before the run and all of it is to be compared, ``"ignore"`` to
+    compare valid regions only. ``dtype``: the element type of values that a file holds as bare bits; default bf16
+    for 16-bit arrays of a file with the word bf16 in its name.
+
+    Raises FileError for a file that cannot be used, and what the instruction raises for operands that it refuses.
+    """
+    arrays = read_npz(path)
+    if METADATA in arrays:
+        raise FileError(f"{path}: a saved failure: use pto-gpu replay")
+    return _checked(path, path.stem, instruction, arrays, options, outside, dtype, tolerance)
+
+
+def check_raw(
+    label: str,
+    name: str,
+    raw: RawOperands,
+    options: Options,
+    outside: str | None = None,
+    tolerance: Tolerance = EXACT,
+) -> Checked:
+    """Compare the results in raw files as :func:`check_dump` does; ``label`` is what the report calls them.
+
+    ``name``: what a saved failure is called after. ``outside``: None is ``"zero"`` where the files have what lies
+    outside the valid regions, else ``"ignore"``.
+    """
+    if outside is None:
+        outside = "zero" if raw.layout == "capacity" else "ignore"
+    elif outside == "zero" and raw.layout == "valid":
+        raise ConstraintError("outside 'zero' is not for the layout valid, whose files hold nothing outside")
+    return _checked(Path(label), name, raw.instruction, read_operands(raw), options, outside, None, tolerance)
+
+
+def _checked(
+    path: Path,
+    origin: str,
+    instruction: Instruction,
+    arrays: Mapping[str, NumPyArray],
+    options: Options,
+    outside: str,
+    dtype: ElementType | None,
+    tolerance: Tolerance,
+) -> Checked:
+    try:
+        _check_arrays(path, instruction, arrays)
+        tiles = _tiles(path, instruction, arrays, dtype)
+        batch = tiles[instruction.dsts[0].name].batch
+        if not batch:
+            raise FileError(f"{path}: no tiles to compare")
+        tolerance.check_for(tiles[instruction.dsts[0].name].type.element)
+        seen = {o.name: tiles[o.name] for o in instruction.dsts}
+        expected = {name: _zeros_like(t) for name, t in seen.items()}
+        intrinsics.execute(instruction, {**tiles, **expected}, options.override(backend="numpy"))
+    except FileError:
+        raise
+    except PtoError as error:
+        raise type(error)(f"{path}: {error}") from None
+    sources = {o.name: tiles[o.name] for o in instruction.sources}
+    found = compare(instruction, sources, seen, expected, outside=outside == "zero", tolerance=tolerance)
+    failure, only_outside, evidence = None, False, None
+    if found.elements:
+        inside = compare(instruction, sources, seen, expected, outside=False, tolerance=tolerance)
+        only_outside = not inside.elements
+        before = {**sources, **{name: _zeros_like(t) for name, t in seen.items()}}
+        evidence = Evidence.of(
+            instruction, options, before, seen, found.tiles, whole=outside == "zero", tolerance=tolerance
+        )
+        first = int(found.tiles[0])
+        failure = SavedTile.of(
+            instruction, options, tiles, expected, first, before=0, origin=origin, outside=outside, tolerance=tolerance
+        )
+    types = {name: t.type for name, t in tiles.items()}
+    return Checked(
+        path,
+        instruction,
+        instruction.signature(types),
+        batch,
+        found,
+        failure,
+        only_outside,
+        options.numerics,
+        tolerance,
+        evidence,
+    )
+
+
+def _zeros_like(tiles: TileBuf) -> TileBuf:
+    return TileBuf.zeros(tiles.type, tiles.batch, "cpu", *tiles.region)
+
+
+def _check_arrays(path: Path, instruction: Instruction, arrays: Mapping[str, NumPyArray]) -> None:
+    """Refuse a file with too few or too many arrays, and arrays that cannot hold the same number of tiles."""
+    operands = (*instruction.dsts, *instruction.sources)
+    known = (*operands, *(o for o in instruction.operands if o.role is Role.TMP))
+    allowed = list(dict.fromkeys([*(o.name for o in known), *(name for o in known for name in region_names(o))]))
+    allowed += [f"golden_{o.name}" for o in instruction.dsts]
+    unknown = [repr(name) for name in arrays if name not in allowed]
+    if unknown:
+        raise FileError(f"{path}: {instruction.name} has no array {', '.join(unknown)}: allowed {', '.join(allowed)}")
+    missing = [o.name for o in operands if o.name not in arrays]
+    if missing:
+        needed = ", ".join(o.name for o in operands)
+        hint = " (dst is what the implementation under test computed)" if operands[0].name in missing else ""
+        raise FileError(f"{path}: {instruction.name} needs arrays {needed}: missing {', '.join(missing)}{hint}")
+    first = operands[0].name
+    like = arrays[first].shape
+    for operand in operands:
+        shape = arrays[operand.name].shape
+        wanted = "rows, 1" if instruction.family is Family.ROW_REDUCE and operand.role is Role.DST else "rows, cols"
+        if len(shape) not in (2, 3) or 0 in shape[-2:]:
+            raise FileError(
+                f"{path}: {operand.name} has shape {list(shape)}: allowed [batch, {wanted}], or [{wanted}] for one tile"
+            )
+        if len(shape) != len(like):
+            reduced = f", {first} [batch, rows, 1]" if instruction.family is Family.ROW_REDUCE else ""
+            raise FileError(
+                f"{path}: {first} has shape {list(like)}, {operand.name} has {list(shape)}: "
+                f"allowed [batch, rows, cols]{reduced}, or all of them without batch"
+            )
+        if len(shape) == 3 and shape[0] != like[0]:
+            raise FileError(f"{path}: {operand.name} has {_count(shape[0])}, {first} has {like[0]}")
+
+
+def _count(tiles: int) -> str:
+    return "1 tile" if tiles == 1 else f"{tiles} tiles"
+
+
+def _tiles(
+    path: Path, instruction: Instruction, arrays: Mapping[str, NumPyArray], dtype: ElementType | None
+) -> dict[str, TileBuf]:
+    return {o.name: _tile(path, instruction, o, arrays, dtype) for o in (*instruction.dsts, *instruction.sources)}
+
+
+def _tile(
+    path: Path,
+    instruction: Instruction,
+    operand: Operand,
+    arrays: Mapping[str, NumPyArray],
+    dtype: ElementType | None,
+) -> TileBuf:
+    x = arrays[operand.name]
+    if x.ndim == 2:
+        x = x[None]
+    x = _as_elements(path, operand, x, dtype)
+    element = element_type_of(x.dtype)
+    if element is None:
+        raise FileError(
+            f"{path}: {operand.name} has dtype {x.dtype}: no element type (for bf16 bits name --dtype bf16)"
+        )
+    valid = _valid(path, instruction, operand, arrays, len(x))
+    rows, cols = x.shape[1:]
+    if cols == 1:  # a column: DN, which takes whole blocks of rows
+        ty = TileBufType(element.name, smallest_row_multiple(element, rows), 1, blayout="col_major")
+        column = TileBuf.zeros(ty, len(x), "cpu", 0, 0)
+        column.data[:, :rows] = x
+        _check_range(path, operand, valid, (rows, cols))
+        return column.with_valid(valid[:, 0], valid[:, 1])
+    _check_range(path, operand, valid, (rows, cols))
+    return TileBuf.from_array(x, TileBufType(element.name, rows, cols), valid[:, 0], valid[:, 1])
+
+
+def _as_elements(path: Path, operand: Operand, x: NumPyArray, dtype: ElementType | None) -> NumPyArray:
+    if operand.kind is not Kind.VALUE:
+        return x
+    named = dtype
+    if named is None and "bf16" in re.split(r"[^a-z0-9]", path.stem.lower()):
+        dtype = ELEMENT_TYPES["bf16"]
+    if dtype is None or x.dtype == dtype.numpy:
+        return x
+    if x.dtype not in (dtype.bits_dtype, np.dtype(f"V{dtype.itemsize}")):
+        if named is None:
+            return x
+        raise FileError(f"{path}: {operand.name} has dtype {x.dtype}: these are no bits of {dtype}")
+    return np.ascontiguousarray(x).view(dtype.numpy)
+
+
+def _valid(
+    path: Path, instruction: Instruction, operand: Operand, arrays: Mapping[str, NumPyArray], batch: int
+) -> NumPyArray:
+    """Valid rows and columns int[batch, 2]: the operand's own, or dst's where a source may have dst's."""
+    from_dst = [instruction.dsts[0]] if instruction.valid_pattern != "rows" else []
+    names = [name for o in (operand, *from_dst) for name in region_names(o)]
+    name = next((n for n in names if n in arrays), None)
+    if name is None:
+        either = " or ".join(dict.fromkeys(names))
+        raise FileError(f"{path}: missing array {either}, int32 [{batch}, 2]: valid rows and columns of {operand.name}")
+    valid = arrays[name]
+    if valid.shape == (2,):
+        valid = np.broadcast_to(valid, (batch, 2))
+    if valid.shape != (batch, 2) or valid.dtype.kind not in "iu":
+        raise FileError(
+            f"{path}: {name} is {valid.dtype}{list(valid.shape)}: allowed integers [{batch}, 2] (rows, columns)"
+        )
+    return valid
+
+
+def _check_range(path: Path, operand: Operand, valid: NumPyArray, shape: tuple[int, int]) -> None:
+    wrong = ((valid < 0) | (valid > np.array(shape))).any(axis=1)
+    if wrong.any():
+        first = int(wrong.argmax())
+        raise ConstraintError(
+            f"{operand.name}'s valid region is out of range: {int(wrong.sum())} of {len(valid)} tiles break this, "
+            f"first tile {first} (seen {valid[first].tolist()}, allowed up to {list(shape)})"
+        )

@@ -1,0 +1,1 @@
+"""What was found, as text, data, JUnit XML and a page."""

@@ -1,0 +1,296 @@
+"""What a run tells people, and, as plain data, programs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from pto_gpu.campaign.compare import SHOWN, Input, Mismatch, value_of
+from pto_gpu.campaign.files.dumps import Checked
+from pto_gpu.campaign.files.saved import SavedTile, snippet
+from pto_gpu.campaign.results import Result
+from pto_gpu.campaign.settings import Campaign
+from pto_gpu.types import ELEMENT_TYPES
+
+#: Elements of a row that a mismatch shows.
+_ROW_SHOWN = 8
+_WIDTH = 100
+
+
+def printer(*, to_stderr: bool, quiet: bool = False) -> Console:
+    """A console without wrapping, so that lines can be copied and searched; ``quiet``: nothing is shown."""
+    return Console(stderr=to_stderr, quiet=quiet, soft_wrap=True, highlight=False, markup=False)
+
+
+def element_text(pattern: int, dtype: str) -> str:
+    """``0x3f800000 (1.0)``: the bits and the value of an element."""
+    digits = ELEMENT_TYPES[dtype].bits // 4
+    return f"0x{pattern:0{digits}x} ({value_of(pattern, dtype)!r})"
+
+
+def counted(number: int, what: str) -> str:
+    """``1 tile``, ``2 tiles``."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def grouped(number: int) -> str:
+    """``4 294 967 296``."""
+    return f"{number:,}".replace(",", " ")
+
+
+def differ_text(elements: int, tiles: int | None = None) -> str:
+    """``3 elements of 1 tile differ``."""
+    of = f" of {counted(tiles, 'tile')}" if tiles is not None else ""
+    return f"{counted(elements, 'element')}{of} {'differs' if elements == 1 else 'differ'}"
+
+
+def mismatch_lines(what: str, mismatches: Sequence[Mismatch], total: int, categories: Mapping[str, int]) -> list[str]:
+    """How many of each category, then one line for each mismatch, ``what`` naming instruction and types."""
+    if not total:
+        return []
+    sampled = sum(categories.values())
+    of = "" if sampled == total else f" (of {sampled} elements looked at)"
+    counts = sorted(categories.items(), key=lambda item: -item[1])
+    lines = _wrapped(f"  by category{of}: ", [f"{kind} {n}" for kind, n in counts])
+    tile = None
+    for m in mismatches:
+        if m.tile != tile:
+            regions = ", ".join(f"{name} {rows}x{cols}" for name, (rows, cols) in m.valid_regions.items())
+            lines.append(f"  tile {m.tile}, valid regions: {regions}")
+            tile = m.tile
+        lines.append(_mismatch_line(what, m))
+    if total > len(mismatches):
+        more = counted(total - len(mismatches), "more element")
+        lines.append(f"  ... {more} (at most {SHOWN} are shown)")
+    return lines
+
+
+def _wrapped(head: str, items: Iterable[str]) -> list[str]:
+    """``head`` and the items, on lines of at most _WIDTH characters where no item is longer."""
+    lines = [head]
+    for place, item in enumerate(items):
+        text = item if not place else f", {item}"
+        if place and len(lines[-1]) + len(text) >= _WIDTH:
+            lines[-1] += ","
+            lines.append("    ")
+            text = item
+        lines[-1] += text
+    return lines
+
+
+def _mismatch_line(what: str, m: Mismatch) -> str:
+    operands = ", ".join(_input_text(i) for i in m.inputs)
+    return (
+        f"  {what}: tile {m.tile} {m.operand}({m.row}, {m.col}) [{m.category}]: {operands}: "
+        f"seen {element_text(m.seen, m.dtype)}, expected {element_text(m.expected, m.dtype)}"
+    )
+
+
+def _input_text(i: Input) -> str:
+    shown = " ".join(element_text(b, i.dtype) for b in i.bits[:_ROW_SHOWN]) or "none"
+    more = f" ... {len(i.bits)} elements" if len(i.bits) > _ROW_SHOWN else ""
+    return f"{i.name}={shown}{more}{'' if i.valid else ' outside its valid region'}"
+
+
+def reproducer_lines(tile: SavedTile, path: Path) -> list[str]:
+    """How to run a saved failure again."""
+    return [f"  run it again: {replay_command(tile, path)}", "  or in Python:", "", snippet(tile, path), ""]
+
+
+def replay_command(tile: SavedTile, path: Path) -> str:
+    """The command that runs a saved failure again, on what it failed on."""
+    return f"pto-gpu replay {path}" + (f" --against {tile.implementation}" if tile.implementation is not None else "")
+
+
+def result_line(result: Result) -> str:
+    """One line for a campaign."""
+    number, unit = result.campaign.counted(result.tiles)
+    rate = f"{counted(number, unit)}, {result.seconds:.1f} s, {rate_text(number, result.seconds, unit)}"
+    if result.crash:
+        crash = result.crash
+        return f"{result.campaign.label}: FAILED on tiles {crash.first} to {crash.last}: {crash.error}"
+    if result.mismatched_elements:
+        counts = differ_text(result.mismatched_elements, result.mismatched_tiles)
+        return f"{result.campaign.label}: MISMATCH, {counts}, {rate}"
+    return f"{result.campaign.label}: {'interrupted, ' if result.interrupted else ''}equal, {rate}"
+
+
+def result_lines(result: Result) -> list[str]:
+    """A campaign and what differs in it."""
+    return [
+        result_line(result),
+        *mismatch_lines(result.campaign.label, result.mismatches, result.mismatched_elements, result.categories),
+    ]
+
+
+def checked_lines(checked: Checked) -> list[str]:
+    """A dump and what differs in it."""
+    found = checked.comparison
+    what = f"{checked.instruction.name} {'/'.join(checked.dtypes)}"
+    verdict = "equal" if checked.equal else "MISMATCH"
+    if not checked.tolerance.exact:
+        farthest = f", at most {found.farthest} ULP off" if found.farthest else ""
+        verdict += f" ({checked.tolerance.text}: {counted(found.tolerated, 'element')} not bit for bit{farthest})"
+    counts = f", {differ_text(found.elements, len(found.tiles))}" if found.elements else ""
+    lines = [f"{checked.path}: {what}: {verdict}, {counted(checked.batch, 'tile')}{counts}"]
+    if checked.only_outside:
+        lines.append("  every one is outside the valid region: `--outside ignore` leaves them out")
+    return lines + mismatch_lines(what, found.mismatches, found.elements, found.categories)
+
+
+def rate_text(number: int, seconds: float, unit: str = "tile") -> str:
+    """``123 456 tiles/s``."""
+    return f"{grouped(round(number / seconds) if seconds else 0)} {unit}s/s"
+
+
+def rate_of(campaign: Campaign) -> Callable[[int, float], str]:
+    """What says how fast ``campaign`` goes, from the tiles that were done and the seconds that they took."""
+
+    def text(tiles: int, seconds: float) -> str:
+        number, unit = campaign.counted(tiles)
+        return rate_text(number, seconds, unit)
+
+    return text
+
+
+def coverage_lines(results: Sequence[Result], seconds: float, not_started: Sequence[Campaign] = ()) -> list[str]:
+    """What a whole run covered, all of it counted while it ran, and what it did not get to."""
+    covered = [r for r in results if r.tiles]
+    lines = _covered_lines(covered, seconds) if covered else []
+    for r in results:
+        why = "interrupted" if r.interrupted else "the backend failed"
+        lines += _part_lines(r) if r.gaps else []
+        lines += [f"not covered: {r.campaign.label}, tiles {first} to {end - 1} ({why})" for first, end in r.gaps]
+    return lines + [f"not covered: {campaign.label} (not started)" for campaign in not_started]
+
+
+def _covered_lines(results: Sequence[Result], seconds: float) -> list[str]:
+    first, tiles = results[0], sum(r.tiles for r in results)
+    rules = first.campaign.options.numerics
+    names = dict.fromkeys(r.campaign.record.name for r in results)
+    against = first.campaign.against
+    return [
+        f"covered {', '.join(names)}: {counted(len(results), 'combination')} of element types, "
+        f"{counted(tiles, 'tile')} in {seconds:.1f} s",
+        f"  {rate_text(tiles, seconds)}, every byte of dst compared",
+        *_wrapped(
+            "  ",
+            [
+                f"target {first.campaign.target}",
+                f"numerics {rules.label} (nan={rules.nan}, tie={rules.tie}, zero={rules.zero})",
+                f"backend {first.backend}" + (f" against {against}" if against != "numpy" else ""),
+                *([] if first.campaign.exhaustive else [f"seed {first.campaign.seed}"]),
+            ],
+        ),
+        *(_exhausted_lines(results) if first.campaign.exhaustive else _drawn_lines(results)),
+    ]
+
+
+def _drawn_lines(results: Sequence[Result]) -> list[str]:
+    kinds = _counts(r.operand_kinds for r in results)
+    return [
+        *_wrapped("  value operands (tiles, or rows, drawn by each profile): ", kinds),
+        *_wrapped("  valid regions (tiles): ", _counts(r.valid_kinds for r in results)),
+    ]
+
+
+def _exhausted_lines(results: Sequence[Result]) -> list[str]:
+    """Says "every" of campaigns only that compared everything."""
+    done = [r.campaign for r in results if r.tiles == r.campaign.tiles]
+    return [f"  {c.label}: {c.space.everything}, {grouped(c.space.total)} {c.space.unit}s" for c in done if c.space]
+
+
+def _part_lines(result: Result) -> list[str]:
+    """How far an exhaustive campaign got that did not compare everything."""
+    space = result.campaign.space
+    if space is None:
+        return []
+    number, _ = result.campaign.counted(result.tiles)
+    what = f"{grouped(number)} of {grouped(space.total)} {space.unit}s"
+    return [f"{result.campaign.label}: NOT {space.everything}: {what} compared"]
+
+
+def _counts(found: Iterable[Mapping[str, int]]) -> list[str]:
+    total: Counter[str] = Counter()
+    for counts in found:
+        total.update(counts)
+    return [f"{kind} {n}" for kind, n in total.items() if n]
+
+
+# -- as data ----------------------------------------------------------------------------------------------
+
+
+def mismatch_data(m: Mismatch) -> dict[str, Any]:
+    """A mismatch as JSON-ready data; bits are hexadecimal, values text (JSON has no NaN)."""
+    data = asdict(m)
+    data["seen"], data["expected"] = element_text(m.seen, m.dtype), element_text(m.expected, m.dtype)
+    data["inputs"] = [
+        {"name": i.name, "valid": i.valid, "elements": [element_text(b, i.dtype) for b in i.bits]} for i in m.inputs
+    ]
+    return data
+
+
+def result_data(result: Result, saved: Path | None) -> dict[str, Any]:
+    """A campaign as JSON-ready data."""
+    campaign = result.campaign
+    return {
+        "instruction": campaign.record.name,
+        "types": list(campaign.dtypes),
+        "shape": list(campaign.grid),
+        "target": campaign.target,
+        "numerics": campaign.options.numerics.label,
+        "undefined": campaign.undefined,
+        "backend": result.backend,
+        "against": campaign.against,
+        "seed": campaign.seed,
+        "tiles_asked": campaign.tiles,
+        "tiles": result.tiles,
+        "equal": result.equal,
+        "interrupted": result.interrupted,
+        "mismatched_elements": result.mismatched_elements,
+        "mismatched_tiles": result.mismatched_tiles,
+        "mismatch_categories_sampled": dict(result.categories),
+        "mismatches": [mismatch_data(m) for m in result.mismatches],
+        "crash": asdict(result.crash) if result.crash else None,
+        "saved": str(saved) if saved else None,
+        "valid_regions": dict(result.valid_kinds),
+        "operand_profiles": dict(result.operand_kinds),
+        "seconds": round(result.seconds, 3),
+        "exhaustive": _space_data(result),
+        "tiles_per_second": round(result.tiles / result.seconds) if result.seconds else 0,
+    }
+
+
+def _space_data(result: Result) -> dict[str, Any] | None:
+    space = result.campaign.space
+    if space is None:
+        return None
+    number, unit = result.campaign.counted(result.tiles)
+    complete = result.tiles == result.campaign.tiles
+    return {"of": space.everything, "unit": unit, "total": space.total, "compared": number, "complete": complete}
+
+
+def checked_data(checked: Checked) -> dict[str, Any]:
+    """A checked dump as JSON-ready data."""
+    return {
+        "file": str(checked.path),
+        "instruction": checked.instruction.name,
+        "types": list(checked.dtypes),
+        "tiles": checked.batch,
+        "equal": checked.equal,
+        "mismatched_elements": checked.comparison.elements,
+        "mismatched_tiles": len(checked.comparison.tiles),
+        "mismatch_categories_sampled": dict(checked.comparison.categories),
+        "only_outside_valid_region": checked.only_outside,
+        "numerics": checked.numerics.label,
+        "tolerance": asdict(checked.tolerance),
+        "tolerated_elements": checked.comparison.tolerated,
+        "farthest_ulp": checked.comparison.farthest if checked.tolerance.ulp else None,
+        "mismatches": [mismatch_data(m) for m in checked.comparison.mismatches],
+        "error": None,
+    }
