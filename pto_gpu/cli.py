@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from pto_gpu import __version__
+from pto_gpu.commands.bench import bench
 from pto_gpu.commands.check import check
 from pto_gpu.commands.listing import info, list_instructions
 from pto_gpu.commands.output import INTERRUPTED, error_line, error_lines, out_of_memory
@@ -29,7 +30,7 @@ app: Final = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (validate, run, check, replay, info):
+for command in (validate, run, check, replay, bench, info):
     app.command()(command)
 app.command("list")(list_instructions)
 

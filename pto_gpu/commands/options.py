@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,3 +55,24 @@ def instruction_named(text: str) -> Instruction:
         near = difflib.get_close_matches(text.upper(), instructions(), n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ConstraintError(f"{error}{hint}") from None
+
+
+def combinations_of(ops: Sequence[str], dtype: str | None, target: str) -> list[tuple[str, tuple[str, ...]]]:
+    """Every (instruction, element types) to run; no ``ops``: all, ``dtype`` None: every one of the target."""
+    from pto_gpu.isa import instructions
+    from pto_gpu.targets import resolve_target
+    from pto_gpu.types import resolve_element_type
+
+    wanted = tuple(resolve_element_type(t).name for t in dtype.split("/")) if dtype is not None else ()
+    known, name = instructions(), resolve_target(target).name
+    found = []
+    for op in dict.fromkeys(instruction_named(op).name for op in ops) or known:
+        allowed = known[op].element_types[name]
+        matching = [s for s in allowed if s[: len(wanted)] == wanted]
+        if ops and not matching:
+            types = ", ".join("/".join(s) for s in allowed)
+            raise ConstraintError(f"{op}: element type {dtype} is not supported on {name}: allowed {types}")
+        found += [(op, s) for s in matching]
+    if not found:
+        raise ConstraintError(f"no instruction supports element type {dtype} on {name}")
+    return found
