@@ -133,6 +133,15 @@ def test_a_batch_of_one_and_of_none(rng: np.random.Generator) -> None:
     assert parse(KERNEL.read_text()).run(kernel_inputs(0, 1))["least"].shape == (0, 16, 32)
 
 
+def test_an_argument_may_have_the_name_of_valid_regions(rng: np.random.Generator) -> None:
+    program = parse(f"""func.func @f(%a: {T}, %a_valid: index) -> {T} {{
+  %m = pto.tpartmin %a, %a : ({T}, {T}) -> {T}
+  return %m : {T}
+}}""")
+    x = tiles(rng)
+    same(program.run({"a": x, "a_valid": 3}), {"m": x})
+
+
 def test_which_function_runs(rng: np.random.Generator) -> None:
     body = f"(%a: {T}) -> {T} {{ %b = pto.tpartmin %a, %a : ({T}, {T}) -> {T}\nreturn %b : {T} }}"
     two = parse(f"func.func @f{body}\nfunc.func @g{body}")

@@ -46,16 +46,18 @@ def bind(
     inputs: Mapping[str, Any],
     needed: set[SSAValue],
     written: set[SSAValue],
-    read: set[SSAValue],
 ) -> Bound:
     """The inputs of a run; raises AsmError for one that is missing, unknown, or does not fit its argument."""
     _check_names(parsed, arguments, inputs)
+    names = {parsed.name_of(v) for v in arguments}
     problems = []
     values: dict[SSAValue, Any] = {}
     for value in arguments:
         name = parsed.name_of(value)
         try:
-            values[value] = _bind_one(name, value, inputs, value in needed, value in written, value in read)
+            regions = f"{name}{VALID_SUFFIX}"
+            valid = inputs.get(regions) if regions not in names else None
+            values[value] = _bind_one(name, value, inputs.get(name), valid, value in needed, value in written)
         except PtoError as error:
             problems.append(Diagnostic(str(error), parsed.span_of(value)))
     if problems:
@@ -83,11 +85,9 @@ def _check_names(parsed: Parsed, arguments: list[SSAValue], inputs: Mapping[str,
         raise asm_error_at(f"there is no input {name!r}: allowed {names}{hint}", parsed.span_of(parsed.module))
 
 
-def _bind_one(name: str, value: SSAValue, inputs: Mapping[str, Any], needed: bool, written: bool, read: bool) -> Any:
-    given = inputs.get(name)
+def _bind_one(name: str, value: SSAValue, given: Any, valid: Any, needed: bool, written: bool) -> Any:
     ty = value.type
     if isinstance(ty, TILE_TYPES):
-        valid = inputs.get(f"{name}{VALID_SUFFIX}")
         if given is None:
             if needed:
                 raise ConstraintError(f"input {name} is missing: a tile, {ty}")
