@@ -308,3 +308,15 @@ def test_a_loop_may_write_what_it_is_given(rng: np.random.Generator) -> None:
     same(parse(text).run({"p": p, "q": q, "n": 1}), {"r": p})
     same(parse(text).run({"p": p, "q": q - 9, "n": 2}), {"r": p})
     assert_same(p, before, "p")
+
+
+def test_a_written_tile_that_is_assigned_moves_to_the_address(rng: np.random.Generator) -> None:
+    program = parse(f"""
+%m = pto.tpartmin %a, %a : ({T}, {T}) -> {T}
+tassign %m, @tile(0x100) : {T}
+%c = arith.constant 256 : i64
+%same = pto.alloc_tile addr = %c : {T}
+%n = pto.tpartmin %same, %same : ({T}, {T}) -> {T}
+""")
+    x = tiles(rng)
+    same(program.run({"a": x}, outputs=["n"]), {"n": x})

@@ -205,8 +205,9 @@ class Verifier:
         tile = self._tile(op.tile)
         if op.res is not None:
             self._tiles[op.res] = tile
+        holds = not tile.in_ub and tile.written
         tile.set_address(op.at.value.data if op.at is not None else self._constants[op.addr])
-        if tile.argument:  # what is bound to it moves to the address
+        if tile.argument or holds:  # what is bound to it, or was written, moves to the address
             written = tile.written
             self._write(op.tile)
             tile.written = written
