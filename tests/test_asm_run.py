@@ -320,3 +320,20 @@ tassign %m, @tile(0x100) : {T}
 """)
     x = tiles(rng)
     same(program.run({"a": x}, outputs=["n"]), {"n": x})
+
+
+def test_a_tile_written_at_an_address_that_only_the_run_knows(rng: np.random.Generator) -> None:
+    """Verification must not take the bytes there for unwritten; the run knows."""
+    program = parse(f"""
+%t = pto.tpartmin %a, %a : ({T}, {T}) -> {T}
+tassign %t, @tile(0x5000) : {T}
+tassign %t, %k : {T}, i64
+pto.tpartmin ins(%b, %b : {T}, {T}) outs(%t : {T})
+tassign %t, @tile(0x300) : {T}
+%n = pto.tpartmin %t, %t : ({T}, {T}) -> {T}
+""")
+    x, y = tiles(rng), tiles(rng)
+    seen = program.run({"a": x, "b": y, "k": 0x100}, outputs=["n"])["n"]
+    assert_same(seen[:, :8], y[:, 8:], "n")
+    elsewhere = failure(program, {"a": x, "b": y, "k": 0x1000}, outputs=["n"])
+    assert elsewhere == (7, 6, "pto.tpartmin: %t is read, but nothing wrote it")

@@ -84,7 +84,8 @@ class Wave:
 
     def read(self, tile: Tile) -> TileBuf:
         """The tiles behind a source; raises for one that nothing wrote."""
-        if tile.tiles is None or not (tile.written or self._shares_written_bytes(tile.tiles)):
+        at_address = isinstance(tile.tiles, UbTile)  # its bytes count: it may have been written at another address
+        if tile.tiles is None or not (self._shares_written_bytes(tile.tiles) if at_address else tile.written):
             raise InterpretationError(f"%{tile.name} is read, but nothing wrote it")
         return tile.tiles
 

@@ -61,7 +61,7 @@ class Verifier:
         self._buffer = UnifiedBuffer(1, target)
         self._tiles: dict[SSAValue, StaticTile] = {}
         self._ub_written: list[tuple[int, int]] = []
-        self._ub_written_somewhere = False
+        self._ub_written_anywhere = False  # at a place that is not known
         interpreter = Interpreter(parsed.module)
         for one in scalars.functions():
             interpreter.register_implementations(one)
@@ -72,7 +72,7 @@ class Verifier:
         for function in self.parsed.functions.values():
             if function.is_declaration:
                 continue
-            self._ub_written, self._ub_written_somewhere = [], False
+            self._ub_written, self._ub_written_anywhere = [], False
             for argument in function.args:
                 if is_tile(argument.type):
                     self._define(argument, argument=True)
@@ -142,31 +142,30 @@ class Verifier:
 
     def _read(self, op: Operation, value: SSAValue) -> StaticTile:
         tile = self._tile(value)
-        if tile.written:
-            return tile
-        if tile.argument:
+        if tile.argument and not tile.written:
             self.needed.add(value)
-        elif not self._shares_written_bytes(tile):
+        elif not (self._shares_written_bytes(tile) if tile.in_ub else tile.written):
             self._problem(op, f"{op.name}: %{tile.name} is read, but nothing wrote it")
-        tile.written = True  # one report is enough
+            return self._write(value)  # one report is enough
+        tile.written = True
         return tile
 
     def _shares_written_bytes(self, tile: StaticTile) -> bool:
         if not tile.in_ub:
             return False
         span = tile.span
-        if span is None:
-            return self._ub_written_somewhere
-        unknown = self._ub_written_somewhere and not self._ub_written
-        return unknown or any(low < span[1] and span[0] < high for low, high in self._ub_written)
+        if self._ub_written_anywhere or span is None:
+            return self._ub_written_anywhere or bool(self._ub_written)
+        return any(low < span[1] and span[0] < high for low, high in self._ub_written)
 
     def _write(self, value: SSAValue) -> StaticTile:
         tile = self._tile(value)
         tile.written = True
         if tile.in_ub:
-            self._ub_written_somewhere = True
             if tile.span is not None:
                 self._ub_written.append(tile.span)
+            else:
+                self._ub_written_anywhere = True
         return tile
 
     def _fits(self, op: Operation, tile: StaticTile) -> bool:
@@ -205,9 +204,9 @@ class Verifier:
         tile = self._tile(op.tile)
         if op.res is not None:
             self._tiles[op.res] = tile
-        holds = not tile.in_ub and tile.written
+        moves = not tile.in_ub and (tile.argument or tile.written)
         tile.set_address(op.at.value.data if op.at is not None else self._constants[op.addr])
-        if tile.argument or holds:  # what is bound to it, or was written, moves to the address
+        if moves:  # what is bound to it, or was written, moves to the address
             written = tile.written
             self._write(op.tile)
             tile.written = written
@@ -352,6 +351,7 @@ class Verifier:
             tile.set_region(None, None)
             if tile.in_ub:
                 tile.set_address(None)
+        self._ub_written_anywhere = True  # a function may give its tiles addresses
 
 
 def transfer_message(name: str, sizes: Iterable[Any], region: Iterable[Any]) -> str:
