@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +20,7 @@ from pto_gpu.backends.numpy import evaluate
 from pto_gpu.campaign.compare import SHOWN, Comparison, compare
 from pto_gpu.campaign.files.saved import SavedTile
 from pto_gpu.campaign.results import Crash, Result, Wave
-from pto_gpu.campaign.run import collect, take_journal
+from pto_gpu.campaign.run import Execute, Progress, collect, label_of, take_journal
 from pto_gpu.campaign.settings import Campaign
 from pto_gpu.campaign.tiles.device_draw import TORCH, DeviceBuffers, DeviceDrawn, Held, Part, draw_on_device, parts
 from pto_gpu.campaign.tiles.storage import PLANS, POISON_BYTE, block_tiles, slots
@@ -44,13 +44,11 @@ _TEMPORARY_BYTES: Final = 96
 #: The same for the valid regions of a tile.
 _REGION_BYTES: Final = 512
 
-Execute = Callable[[Call], None]
-
 
 def run_on_device(
     campaign: Campaign,
     execute: Execute | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
     device: str = "cuda",
     wave: int | None = None,
     span: tuple[int, int] | None = None,
@@ -61,7 +59,7 @@ def run_on_device(
     ``progress``, ``span`` and ``journal`` are those of :func:`~pto_gpu.campaign.run.run_campaign`, the other arguments
     those of :func:`device_waves`. ``campaign.workers`` means nothing here.
     """
-    result = Result(campaign, campaign.backend if execute is None else "execute")
+    result = Result(campaign, label_of(execute) or campaign.backend)
     first, end = (0, campaign.tiles) if span is None else span
     try:
         first = take_journal(result, journal, first)
