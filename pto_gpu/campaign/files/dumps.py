@@ -129,43 +129,55 @@ def _checked(
     try:
         _check_arrays(path, instruction, arrays)
         tiles = _tiles(path, instruction, arrays, dtype)
-        batch = tiles[instruction.dsts[0].name].batch
-        if not batch:
+        first = tiles[instruction.dsts[0].name]
+        if not first.batch:
             raise FileError(f"{path}: no tiles to compare")
-        tolerance.check_for(tiles[instruction.dsts[0].name].type.element)
-        seen = {o.name: tiles[o.name] for o in instruction.dsts}
-        expected = {name: _zeros_like(t) for name, t in seen.items()}
+        tolerance.check_for(first.type.element)
+        expected = {o.name: _zeros_like(tiles[o.name]) for o in instruction.dsts}
         intrinsics.execute(instruction, {**tiles, **expected}, options.override(backend="numpy"))
     except FileError:
         raise
     except PtoError as error:
         raise type(error)(f"{path}: {error}") from None
+    return _compared(path, origin, instruction, options, tiles, expected, outside, tolerance)
+
+
+def _compared(
+    path: Path,
+    origin: str,
+    instruction: Instruction,
+    options: Options,
+    tiles: Mapping[str, TileBuf],
+    expected: Mapping[str, TileBuf],
+    outside: str,
+    tolerance: Tolerance,
+) -> Checked:
+    """The dst tiles of the dump against ``expected``, with what is to be said and kept where they differ."""
+    seen = {o.name: tiles[o.name] for o in instruction.dsts}
     sources = {o.name: tiles[o.name] for o in instruction.sources}
-    found = compare(instruction, sources, seen, expected, outside=outside == "zero", tolerance=tolerance)
+    whole = outside == "zero"
+    found = compare(instruction, sources, seen, expected, outside=whole, tolerance=tolerance)
     failure, only_outside, evidence = None, False, None
     if found.elements:
         inside = compare(instruction, sources, seen, expected, outside=False, tolerance=tolerance)
         only_outside = not inside.elements
         before = {**sources, **{name: _zeros_like(t) for name, t in seen.items()}}
-        evidence = Evidence.of(
-            instruction, options, before, seen, found.tiles, whole=outside == "zero", tolerance=tolerance
-        )
+        evidence = Evidence.of(instruction, options, before, seen, found.tiles, whole=whole, tolerance=tolerance)
         first = int(found.tiles[0])
         failure = SavedTile.of(
             instruction, options, tiles, expected, first, before=0, origin=origin, outside=outside, tolerance=tolerance
         )
-    types = {name: t.type for name, t in tiles.items()}
     return Checked(
-        path,
-        instruction,
-        instruction.signature(types),
-        batch,
-        found,
-        failure,
-        only_outside,
-        options.numerics,
-        tolerance,
-        evidence,
+        path=path,
+        instruction=instruction,
+        dtypes=instruction.signature({name: t.type for name, t in tiles.items()}),
+        batch=tiles[instruction.dsts[0].name].batch,
+        comparison=found,
+        first_failure=failure,
+        only_outside=only_outside,
+        numerics=options.numerics,
+        tolerance=tolerance,
+        evidence=evidence,
     )
 
 
