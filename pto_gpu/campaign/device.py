@@ -22,7 +22,7 @@ from pto_gpu.campaign.files.saved import SavedTile
 from pto_gpu.campaign.results import Crash, Result, Wave
 from pto_gpu.campaign.run import Execute, Progress, collect, label_of, take_journal
 from pto_gpu.campaign.settings import Campaign
-from pto_gpu.campaign.tiles.device_draw import TORCH, DeviceBuffers, DeviceDrawn, Held, Part, draw_on_device, parts
+from pto_gpu.campaign.tiles.device_draw import DeviceBuffers, DeviceDrawn, Held, Part, draw_on_device, parts
 from pto_gpu.campaign.tiles.storage import PLANS, POISON_BYTE, block_tiles, slots
 from pto_gpu.checks import check_types
 from pto_gpu.errors import BackendError
@@ -30,6 +30,7 @@ from pto_gpu.interop import NumPyArray
 from pto_gpu.isa.record import Call, Role
 from pto_gpu.regions import Region
 from pto_gpu.tilebuf import TileBuf
+from pto_gpu.torch_arrays import TORCH
 from pto_gpu.types import ELEMENT_TYPES
 
 if TYPE_CHECKING:
