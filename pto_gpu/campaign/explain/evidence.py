@@ -33,8 +33,7 @@ class Evidence:
 
     ``before``: every operand but tmp, dst as it was before the run. ``seen``: the bits of each dst after it.
     ``whole``: whether elements of dst outside its valid region count. ``tolerance``: what counts as equal inside it.
-    ``origin``: the batch that these tiles were taken
-    from, and their places in it; None for the batch itself.
+    ``origin``: the batch that these tiles were taken from, and their places in it; None for the batch itself.
     """
 
     instruction: Instruction

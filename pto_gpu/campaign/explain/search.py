@@ -16,6 +16,7 @@ from pto_gpu.campaign.explain.fault import Fault, listed
 from pto_gpu.campaign.explain.operand_faults import operand_faults
 from pto_gpu.campaign.explain.region_faults import region_faults
 from pto_gpu.campaign.explain.result_faults import result_faults
+from pto_gpu.campaign.ulp import is_nan
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa.record import Instruction
 from pto_gpu.numerics import NAN_RULES, NUMERICS, TIE_RULES, ZERO_RULES, Numerics
@@ -169,9 +170,7 @@ def _gives(fault: Fault, e: Evidence) -> bool:
 
 
 def _both_nan(seen: NumPyArray, right: NumPyArray, element: ElementType) -> NumPyArray:
-    limit, mask = element.infinity or 0, (1 << (element.bits - 1)) - 1
-    result: NumPyArray = ((seen & mask) > limit) & ((right & mask) > limit)
-    return result
+    return is_nan(seen, element) & is_nan(right, element)
 
 
 def _both_zero(seen: NumPyArray, right: NumPyArray, element: ElementType) -> NumPyArray:
@@ -181,9 +180,8 @@ def _both_zero(seen: NumPyArray, right: NumPyArray, element: ElementType) -> Num
 
 
 def _neighbours(seen: NumPyArray, right: NumPyArray, element: ElementType) -> NumPyArray:
-    limit, mask = element.infinity or 0, (1 << (element.bits - 1)) - 1
     apart = np.abs(seen.astype(np.int64) - right.astype(np.int64)) == 1
-    result: NumPyArray = apart & ((seen & mask) <= limit) & ((right & mask) <= limit)
+    result: NumPyArray = apart & ~(is_nan(seen, element) | is_nan(right, element))
     return result
 
 
