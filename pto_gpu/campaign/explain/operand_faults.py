@@ -8,9 +8,9 @@ from itertools import combinations
 
 import numpy as np
 
-from pto_gpu.campaign.explain.evidence import Evidence, Results, inside, like, per_tile
+from pto_gpu.campaign.explain.evidence import Evidence, Results, like
 from pto_gpu.campaign.explain.fault import Effect, Fault, listed, sides
-from pto_gpu.campaign.tiles.storage import bits
+from pto_gpu.campaign.tiles.storage import bits, inside, per_tile
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa.record import Family, Instruction, Kind, Pattern
 from pto_gpu.tilebuf import TileBuf

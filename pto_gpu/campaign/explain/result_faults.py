@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from pto_gpu.campaign.explain.evidence import Evidence, Results, inside, like, per_tile, value_dsts
+from pto_gpu.campaign.explain.evidence import Evidence, Results, like, value_dsts
 from pto_gpu.campaign.explain.fault import Effect, Fault, sides
 from pto_gpu.campaign.explain.product_faults import product_faults
-from pto_gpu.campaign.tiles.storage import bits
+from pto_gpu.campaign.tiles.storage import bits, inside, per_tile
 from pto_gpu.campaign.ulp import is_nan
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa.record import Family, Instruction, Kind
