@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any
 
 import torch
-from workload import Workload, make
 
 import pto_gpu.torch_ops  # noqa: F401  (registers the operators)
+from pto_gpu.bench.workload import Workload, make
 from pto_gpu.intrinsics import intrinsics
 from pto_gpu.isa import instructions
 from pto_gpu.isa.record import Instruction

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from pto_gpu import asm
     from pto_gpu.defaults import options
     from pto_gpu.errors import (
         AddressError,
@@ -47,7 +48,7 @@ _HOME: Final = {
     "types": ["DYNAMIC", "ELEMENT_TYPES", "ElementType", "TileBufType"],
 }
 #: Modules that ``pto.`` reaches without an import of their own.
-_MODULES: Final = ("torch_ops",)
+_MODULES: Final = ("asm", "torch_ops")
 _MODULE_OF: Final = {name: module for module, names in _HOME.items() for name in names}
 
 

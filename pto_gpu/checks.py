@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -210,6 +210,17 @@ def check_regions(
     instruction: Instruction, regions: Regions, types: Types, target: str, undefined: str, batch: int
 ) -> None:
     """Raise the first rule on valid regions that a tile of the batch breaks; an empty batch breaks none."""
+    for problem in region_problems(instruction, regions, types, target, undefined, batch):
+        raise problem
+
+
+def region_problems(
+    instruction: Instruction, regions: Regions, types: Types, target: str, undefined: str, batch: int
+) -> Iterator[ConstraintError]:
+    """Every rule on valid regions that a tile breaks, as the errors that a call would raise.
+
+    Rules on operands that are missing from ``regions`` are left out; ``types`` has every operand.
+    """
     if batch == 0:
         return
     for rule in instruction.region_rules:
@@ -218,7 +229,7 @@ def check_regions(
         broken = rule.broken(regions, types)
         if broken is False or not np.any(broken):
             continue
-        raise ConstraintError(_region_message(instruction, rule, broken, regions, types, target, batch))
+        yield ConstraintError(_region_message(instruction, rule, broken, regions, types, target, batch))
 
 
 def _region_message(

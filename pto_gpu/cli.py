@@ -11,12 +11,14 @@ from typing import Annotated, Any, Final
 import typer
 
 from pto_gpu import __version__
+from pto_gpu.commands.bench import bench
 from pto_gpu.commands.check import check
 from pto_gpu.commands.listing import info, list_instructions
-from pto_gpu.commands.output import INTERRUPTED, error_line, out_of_memory
+from pto_gpu.commands.output import INTERRUPTED, error_line, error_lines, out_of_memory
 from pto_gpu.commands.replay import replay
+from pto_gpu.commands.run import run
 from pto_gpu.commands.validate import validate
-from pto_gpu.errors import ConstraintError, PtoError
+from pto_gpu.errors import AsmError, ConstraintError, PtoError
 
 # Newer typer carries its own click: its base of all usage errors is had through a public subclass.
 _UsageError: Final[type[Any]] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -28,7 +30,7 @@ app: Final = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (validate, check, replay, info):
+for command in (validate, run, check, replay, bench, info):
     app.command()(command)
 app.command("list")(list_instructions)
 
@@ -40,6 +42,8 @@ def main() -> None:
         status = app(standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()
+    except AsmError as error:  # source lines with carets under them
+        status = error_lines(str(error))
     except PtoError as error:
         status = error_line(str(error))
     except _UsageError as error:

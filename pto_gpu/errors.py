@@ -28,7 +28,17 @@ class TypeMismatch(PtoError, TypeError):
 
 
 class AsmError(PtoError, ValueError):
-    """A PTO-AS text that does not parse or verify; the message carries file, line and column."""
+    """A PTO-AS program that does not parse, verify or run; the message carries file, line and column.
+
+    ``diagnostics``: (line, column, message) of every error in it, in the order of the text; lines and columns from 1.
+    """
+
+    def __init__(self, message: str, diagnostics: tuple[tuple[int, int, str], ...] = ()) -> None:
+        super().__init__(message, diagnostics)
+        self.diagnostics = diagnostics
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class BackendError(PtoError, RuntimeError):

@@ -84,7 +84,7 @@ def test_help_answers_without_heavy_imports() -> None:
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "[]\n")
-    for command in ("validate", "check", "replay", "list", "info"):
+    for command in ("validate", "check", "replay", "bench", "list", "info"):
         assert re.search(rf"^ +{command} ", done.stdout, re.MULTILINE)
 
 

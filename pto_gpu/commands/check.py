@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pto_gpu.commands.options import Json, Save, either, instruction_named
+from pto_gpu.commands.options import Json, Save, either
 from pto_gpu.commands.output import BAD_INPUT, EQUAL, MISMATCH, error_line, out_of_memory, print_json, save_with_shrunk
 from pto_gpu.commands.reports import Html, Junit, ReportFiles
 from pto_gpu.defaults import UNDEFINED
@@ -158,7 +158,9 @@ class _Job:
 
 
 def _jobs(files: Sequence[str], choices: _Choices) -> Iterator[_Job]:
-    op = None if _names_a_file(files[0]) else instruction_named(files[0])
+    from pto_gpu.isa import instruction
+
+    op = None if _names_a_file(files[0]) else instruction(files[0])
     files = files if op is None else files[1:]
     if "operand" in choices.raw:
         return iter([_raw_job(op, files, choices)])

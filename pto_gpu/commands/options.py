@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from pto_gpu.defaults import UNDEFINED
+from pto_gpu.errors import ConstraintError
 from pto_gpu.numerics import NUMERICS
 from pto_gpu.targets import TARGETS
-
-if TYPE_CHECKING:
-    from pto_gpu.isa.record import Instruction
 
 
 def either(words: Iterable[str]) -> str:
@@ -42,8 +40,22 @@ def shape_of(text: str) -> tuple[int, int]:
     return rows_by_cols(text, "--shape")
 
 
-def instruction_named(text: str) -> Instruction:
-    """The instruction called ``text``; the records are imported only now."""
-    from pto_gpu.isa import instruction
+def combinations_of(ops: Sequence[str], dtype: str | None, target: str) -> list[tuple[str, tuple[str, ...]]]:
+    """Every (instruction, element types) to run; no ``ops``: all, ``dtype`` None: every one of the target."""
+    from pto_gpu.isa import instruction, instructions
+    from pto_gpu.targets import resolve_target
+    from pto_gpu.types import resolve_element_type
 
-    return instruction(text)
+    wanted = tuple(resolve_element_type(t).name for t in dtype.split("/")) if dtype is not None else ()
+    known, name = instructions(), resolve_target(target).name
+    found = []
+    for op in dict.fromkeys(instruction(op).name for op in ops) or known:
+        allowed = known[op].element_types[name]
+        matching = [s for s in allowed if s[: len(wanted)] == wanted]
+        if ops and not matching:
+            types = ", ".join("/".join(s) for s in allowed)
+            raise ConstraintError(f"{op}: element type {dtype} is not supported on {name}: allowed {types}")
+        found += [(op, s) for s in matching]
+    if not found:
+        raise ConstraintError(f"no instruction supports element type {dtype} on {name}")
+    return found

@@ -22,8 +22,13 @@ EQUAL, MISMATCH, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 def error_line(message: str) -> int:
     """Print an error as one line on stderr; returns the exit status that goes with it."""
+    return error_lines(" ".join(message.split("\n")))
+
+
+def error_lines(message: str) -> int:
+    """Print an error with the lines that it has on stderr; returns the exit status that goes with it."""
     with suppress(OSError):  # the status still tells
-        print("error: " + " ".join(message.split("\n")), file=sys.stderr)
+        print(f"error: {message}", file=sys.stderr)
     return BAD_INPUT
 
 

@@ -19,8 +19,8 @@ from pto_gpu.commands.options import (
     Save,
     Target,
     Undefined,
+    combinations_of,
     either,
-    instruction_named,
     shape_of,
 )
 from pto_gpu.commands.output import EQUAL, INTERRUPTED, MISMATCH, print_json, progress_bar, save_with_shrunk
@@ -84,7 +84,7 @@ def validate(
         "seed": DEFAULT_SEED if seed is None else seed,
         "exhaustive": exhaustive,
     }
-    combinations = _combinations(ops or [], dtype, target)
+    combinations = combinations_of(ops or [], dtype, target)
     left_out: list[str] = []
     if exhaustive:
         refuse_with_exhaustive({"--shape": shape, "--tiles": tiles, "--seed": seed})
@@ -182,24 +182,3 @@ def _implementation(against: str, backend: str) -> Implementation | None:
             f"--backend {backend}: {against} is the side under test, and compared with numpy: leave --backend out"
         )
     return load(against)
-
-
-def _combinations(ops: Sequence[str], dtype: str | None, target: str) -> list[tuple[str, tuple[str, ...]]]:
-    """Every (instruction, element types) to run."""
-    from pto_gpu.isa import instructions
-    from pto_gpu.targets import resolve_target
-    from pto_gpu.types import resolve_element_type
-
-    wanted = tuple(resolve_element_type(t).name for t in dtype.split("/")) if dtype is not None else ()
-    known, name = instructions(), resolve_target(target).name
-    found = []
-    for op in dict.fromkeys(instruction_named(op).name for op in ops) or known:
-        allowed = known[op].element_types[name]
-        matching = [s for s in allowed if s[: len(wanted)] == wanted]
-        if ops and not matching:
-            types = ", ".join("/".join(s) for s in allowed)
-            raise ConstraintError(f"{op}: element type {dtype} is not supported on {name}: allowed {types}")
-        found += [(op, s) for s in matching]
-    if not found:
-        raise ConstraintError(f"no instruction supports element type {dtype} on {name}")
-    return found

@@ -1,0 +1,336 @@
+"""The operations of the ``pto`` dialect on xDSL's interpreter; each works on a whole wave of a batch at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, impl, register_impls
+from xdsl.ir import SSAValue
+from xdsl.utils.exceptions import InterpretationError
+
+from pto_gpu import intrinsics
+from pto_gpu.asm.direct import Transfers
+from pto_gpu.asm.ops import (
+    AllocTileOp,
+    AssignOp,
+    InstructionOp,
+    LoadOp,
+    SetValidShapeOp,
+    StoreOp,
+    instruction_ops,
+)
+from pto_gpu.asm.types import tile_type, view_shape
+from pto_gpu.asm.values import Array, Tile, View, dense, device_of, flattened, moved
+from pto_gpu.asm.verify import partition_message, transfer_message
+from pto_gpu.asm.view_ops import MakeTensorViewOp, PartitionViewOp
+from pto_gpu.defaults import Options
+from pto_gpu.errors import LayoutError
+from pto_gpu.isa.record import Result
+from pto_gpu.memory import TASSIGN, UbTile, UnifiedBuffer
+from pto_gpu.regions import Region
+from pto_gpu.tilebuf import TileBuf, check_tile_type, region_of
+from pto_gpu.types import DYNAMIC, TileBufType
+
+#: Operations that one wave may run; a loop that never ends stops here.
+MAX_STEPS = 1_000_000
+
+
+class Wave:
+    """What the operations of one wave work on: tiles ``start`` to ``stop`` of the batch.
+
+    ``storage(value, type, region)`` gives new tiles to a value of the program. ``allocate(name, shape, element)``
+    makes an array for the whole batch.
+    """
+
+    def __init__(
+        self,
+        start: int,
+        stop: int,
+        device: str,
+        options: Options,
+        storage: Callable[[SSAValue, TileBufType, Region, Wave], TileBuf],
+        allocate: Callable[..., Any],
+        names: Mapping[SSAValue, str],
+        transfers: Transfers,
+    ) -> None:
+        self.start = start
+        self.stop = stop
+        self.device = device
+        self.options = options
+        self.storage = storage
+        self.allocate = allocate
+        self.names = names
+        self.transfers = transfers
+        self.kept: dict[SSAValue, Tile] = {}
+        self._buffer: UnifiedBuffer | None = None
+        self._written: list[tuple[int, int]] = []
+
+    @property
+    def batch(self) -> int:
+        """Tiles in the wave."""
+        return self.stop - self.start
+
+    @property
+    def buffer(self) -> UnifiedBuffer:
+        """The Unified Buffers of the wave."""
+        if self._buffer is None:
+            self._buffer = UnifiedBuffer(self.batch, self.options.target.name, self.device)
+        return self._buffer
+
+    def define(self, value: SSAValue, tiles: TileBuf | None, *, written: bool) -> Tile:
+        """The tile that ``value`` names."""
+        return Tile(self.names[value], value, tiles, written=written)
+
+    def read(self, tile: Tile) -> TileBuf:
+        """The tiles behind a source; raises for one that nothing wrote."""
+        if tile.tiles is None or not (tile.written or self._shares_written_bytes(tile.tiles)):
+            raise InterpretationError(f"%{tile.name} is read, but nothing wrote it")
+        return tile.tiles
+
+    def wrote(self, tile: Tile) -> None:
+        """Note that an operation has written to ``tile``."""
+        tile.written = True
+        if isinstance(tile.tiles, UbTile):
+            span = _span(tile.tiles)
+            if span not in self._written:
+                self._written.append(span)
+
+    def _shares_written_bytes(self, tiles: TileBuf) -> bool:
+        if not isinstance(tiles, UbTile):
+            return False
+        start, end = _span(tiles)
+        return any(low < end and start < high for low, high in self._written)
+
+    def bind(self, tile: Tile, address: int) -> None:
+        """Move ``tile`` to an address; what an input holds goes along."""
+        old = tile.tiles
+        if old is None:
+            ty = tile_type(tile.value.type)
+            if ty is None:
+                raise InterpretationError(f"%{tile.name} has no type yet: give it a complete !pto.tile_buf type")
+            old = self.storage(tile.value, ty, _full_region(ty), self)
+        if isinstance(old, UbTile):
+            TASSIGN(old, address)
+            return
+        tile.tiles = TASSIGN(self.buffer.tile(old.type, *old.region), address)
+        if tile.written:
+            tile.tiles.data[...] = old.data
+            self.wrote(tile)
+
+    def flat(self, array: Array) -> Any:
+        """The memory of the wave, ``[tiles, elements]``."""
+        return flattened(array.data[self.start : self.stop])
+
+    def leave_place(self, tile: Tile) -> None:
+        """Give a tile that lies in an array storage of its own, before something else is written to it."""
+        if tile.place is not None:
+            old = tile.bound()
+            tile.tiles, tile.place = self.storage(tile.value, old.type, old.region, self), None
+
+    def inside(self, view: View, ty: TileBufType, region: Region) -> TileBuf | None:
+        """Tiles that lie in ``view``, if the elements of both are the same; else a copy is needed."""
+        array = view.array
+        if view.sizes != (ty.rows, ty.cols) or tuple(region) != view.sizes or ty.dtype != array.element.name:
+            return None
+        data = view.of(self.flat(array))
+        if device_of(data) != self.device:
+            return None
+        try:
+            tiles = TileBuf.from_array(data, ty, *region)
+        except LayoutError:  # elements that are not aligned
+            return None
+        return None if tiles.memory.self_overlapping and array.written else tiles
+
+
+def _span(tiles: UbTile) -> tuple[int, int]:
+    return tiles.bound_address(), tiles.bound_address() + tiles.type.nbytes
+
+
+def _full_region(ty: TileBufType) -> Region:
+    rows, cols = (extent if n == DYNAMIC else n for n, extent in ((ty.v_row, ty.rows), (ty.v_col, ty.cols)))
+    return Region(rows, cols)
+
+
+def _index(value: Any) -> int:
+    number: int = value.value.data
+    return number
+
+
+def _run_instruction(functions: Any, interpreter: Interpreter, op: InstructionOp, args: PythonValues) -> PythonValues:
+    wave: Wave = functions.wave
+    sources, rest = args[: len(op.SOURCES)], args[len(op.SOURCES) :]
+    tiles = {name: wave.read(tile) for name, tile in zip(op.SOURCES, sources, strict=True)}
+    results = [wave.define(value, None, written=False) for value in op.res]
+    if op.tmp is not None:
+        scratch, rest = rest[0], rest[1:]
+        if scratch.tiles is not None:  # an input that only serves as scratch may be left out
+            tiles[str(op.SCRATCH)] = scratch.tiles
+    dsts: list[Tile] = [*rest, *results]
+    if any(dst.tiles is None for dst in dsts):
+        _give_storage(wave, op, tiles, dsts)
+    for dst in dsts:
+        store = wave.transfers.stored.get(dst.value)
+        if store is not None:
+            _put_in_place(wave, dst, interpreter.get_values((store.dst,))[0])
+    tiles |= {name: dst.bound() for name, dst in zip(op.MADE, dsts, strict=True)}
+    intrinsics.execute(op.RECORD, tiles, wave.options)
+    for dst in dsts:
+        wave.wrote(dst)
+    return tuple(results)
+
+
+def _give_storage(wave: Wave, op: InstructionOp, tiles: Mapping[str, TileBuf], dsts: list[Tile]) -> None:
+    """Storage for the dsts that have none: of the type in the text, and where that says nothing as the record says."""
+    stated = [tile_type(dst.value.type) for dst in dsts]
+    said: tuple[Result | None, ...] = (None,) * len(dsts)
+    if any(ty is None or DYNAMIC in (ty.v_row, ty.v_col) for ty in stated):
+        types = {name: tiles[name].type for name in op.SOURCES}
+        said = op.RECORD.result(types, {name: tiles[name].region for name in op.SOURCES})
+    for dst, ty, result in zip(dsts, stated, said, strict=True):
+        if dst.tiles is not None:
+            continue
+        region = result.region if result is not None else Region(DYNAMIC, DYNAMIC)
+        if ty is not None:
+            rows, cols = region
+            region = Region(rows if ty.v_row == DYNAMIC else ty.v_row, cols if ty.v_col == DYNAMIC else ty.v_col)
+        elif result is not None:
+            ty = result.type
+        assert ty is not None
+        dst.tiles = wave.storage(dst.value, ty, region, wave)
+
+
+def _put_in_place(wave: Wave, dst: Tile, view: View) -> None:
+    """Let ``dst``, which is about to be written, lie where it will be stored."""
+    old = dst.bound()
+    tiles = wave.inside(view, old.type, old.region)
+    if tiles is not None:
+        dst.tiles, dst.place = tiles, view
+    else:
+        wave.leave_place(dst)
+
+
+_INSTRUCTIONS = {f"run_{name}": impl(op)(_run_instruction) for name, op in instruction_ops().items()}
+
+
+@register_impls
+class TileFunctions(type("_Instructions", (InterpreterFunctions,), _INSTRUCTIONS)):  # type: ignore[misc]  # generated
+    """The operations of the ``pto`` dialect on the tiles of one wave."""
+
+    def __init__(self, wave: Wave) -> None:
+        self.wave = wave
+
+    @impl(AllocTileOp)
+    def run_alloc(self, _: Interpreter, op: AllocTileOp, args: PythonValues) -> PythonValues:
+        """A tile without content."""
+        ty = tile_type(op.res.type)
+        values = iter(args)
+        address = _index(next(values)) if op.addr is not None else None
+        given = [_index(next(values)) if v is not None else None for v in (op.valid_row, op.valid_col)]
+        if ty is None:  # <...>: known when it is written
+            return (self.wave.define(op.res, None, written=False),)
+        check_tile_type(ty, op.name)
+        full = _full_region(ty)
+        rows, cols = (n if g is None else g for n, g in zip(full, given, strict=True))
+        region = region_of(ty, self.wave.batch, rows, cols, op.name)
+        if address is None:
+            return (self.wave.define(op.res, self.wave.storage(op.res, ty, region, self.wave), written=False),)
+        tiles = TASSIGN(self.wave.buffer.tile(ty, *region), address)
+        return (self.wave.define(op.res, tiles, written=False),)
+
+    @impl(AssignOp)
+    def run_assign(self, _: Interpreter, op: AssignOp, args: PythonValues) -> PythonValues:
+        """Bind to an address; the result is the same tile."""
+        self.wave.bind(args[0], op.at.value.data if op.at is not None else _index(args[1]))
+        return (args[0],) if op.res is not None else ()
+
+    @impl(SetValidShapeOp)
+    def run_set_valid(self, _: Interpreter, op: SetValidShapeOp, args: PythonValues) -> PythonValues:
+        """Another valid region."""
+        tile, rows, cols = args
+        if tile.tiles is None:
+            raise InterpretationError(f"%{tile.name} has no storage yet")
+        region = region_of(tile.tiles.type, self.wave.batch, _index(rows), _index(cols), op.name)
+        tile.tiles = tile.tiles.with_valid(*region)
+        return ()
+
+    @impl(MakeTensorViewOp)
+    def run_make_view(self, _: Interpreter, op: MakeTensorViewOp, args: PythonValues) -> PythonValues:
+        """A view from the first element on; memory that is only stored to is made when its first view is."""
+        array: Array = args[0]
+        numbers = [_index(x) for x in args[1:]]
+        sizes, strides = tuple(numbers[: len(op.shape)]), tuple(numbers[len(op.shape) :])
+        stated = view_shape(op.res).sizes
+        for said, size, stride in zip(stated, sizes, strides, strict=True):
+            if size < 0 or stride < 0 or said not in (DYNAMIC, size):
+                raise InterpretationError(f"shape {list(sizes)} with strides {list(strides)} is no {op.res.type}")
+        view = View(array, 0, sizes, strides)
+        if array.data is None:
+            array.make(sizes if dense(sizes, strides) else (view.end,), self.wave.allocate)
+        held = array.elements
+        if view.end > held:
+            raise InterpretationError(f"the view takes {view.end} of the {held} elements of %{array.name}")
+        return (view,)
+
+    @impl(PartitionViewOp)
+    def run_partition(self, _: Interpreter, op: PartitionViewOp, args: PythonValues) -> PythonValues:
+        """A part that lies in the view."""
+        view: View = args[0]
+        numbers = [_index(x) for x in args[1:]]
+        offsets, sizes = numbers[: len(op.offsets)], numbers[len(op.offsets) :]
+        stated = view_shape(op.res).sizes
+        for axis, (offset, size, limit) in enumerate(zip(offsets, sizes, view.sizes, strict=True)):
+            if offset < 0 or size <= 0 or stated[axis] not in (DYNAMIC, size):
+                raise InterpretationError(f"offset {offset} and size {size} of dimension {axis} make no {op.res.type}")
+            if offset + size > limit:
+                raise InterpretationError(partition_message("", axis, offset, size, limit).removeprefix(": "))
+        return (view.part(offsets, sizes),)
+
+    @impl(LoadOp)
+    def run_load(self, _: Interpreter, op: LoadOp, args: PythonValues) -> PythonValues:
+        """Copy a part of a view into the valid region of a tile."""
+        view: View = args[0]
+        if view.array.data is None or (view.array.written and not view.array.bound and not view.array.stored):
+            raise InterpretationError(f"%{view.array.name} is read, but nothing is bound to it or stored there")
+        made = not op.outs
+        tile: Tile = self.wave.define(op.res[0], None, written=False) if made else args[1]
+        rows, cols = view.grid
+        if tile.tiles is None:
+            ty = tile_type(tile.value.type) or TileBufType(view.array.element.name, rows, cols)
+            stated = (DYNAMIC, DYNAMIC) if tile_type(tile.value.type) is None else (ty.v_row, ty.v_col)
+            counts = [seen if said == DYNAMIC else said for seen, said in zip((rows, cols), stated, strict=True)]
+            region = region_of(ty, self.wave.batch, counts[0], counts[1], op.name)
+            tile.tiles = self.wave.storage(tile.value, ty, region, self.wave)
+        self._check_transfer(view, tile.tiles)
+        lying = None
+        if tile.value in self.wave.transfers.loaded and not view.array.written:
+            lying = self.wave.inside(view, tile.tiles.type, tile.tiles.region)
+        if lying is not None:
+            tile.tiles, tile.place = lying, view
+        else:
+            self.wave.leave_place(tile)
+            content = view.of(self.wave.flat(view.array)).reshape(self.wave.batch, rows, cols)
+            tile.bound().data[:, :rows, :cols] = moved(content, self.wave.device)
+        self.wave.wrote(tile)
+        return (tile,) if made else ()
+
+    @impl(StoreOp)
+    def run_store(self, _: Interpreter, op: StoreOp, args: PythonValues) -> PythonValues:
+        """Copy the valid region of a tile into a part of a view."""
+        tiles, view = self.wave.read(args[0]), args[1]
+        self._check_transfer(view, tiles)
+        view.array.stored = True
+        if args[0].place is view:
+            return ()
+        rows, cols = view.grid
+        target = view.of(self.wave.flat(view.array))
+        content = moved(tiles.data[:, :rows, :cols], device_of(target))
+        target[...] = content.reshape(target.shape)
+        return ()
+
+    def _check_transfer(self, view: View, tiles: TileBuf) -> None:
+        if tiles.type.dtype != view.array.element.name:
+            raise InterpretationError(f"the tile has element type {tiles.type.dtype}, the view {view.array.element}")
+        if not tiles.region.uniform or view.grid != tuple(tiles.region):
+            shown = tiles.region if tiles.region.uniform else ("another for each tile",)
+            raise InterpretationError(transfer_message("", view.sizes, shown).removeprefix(": "))

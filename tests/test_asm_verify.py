@@ -1,0 +1,124 @@
+"""Programs against the rules of the Python calls: the same errors, at their line, and early where they can be known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from refusals import Refusal, good, refusals
+
+import pto_gpu as pto
+from pto_gpu.isa import instructions
+
+
+def _program(name: str, tiles: dict[str, Any], types: dict[str, str]) -> Any:
+    """The instruction on inputs that are called like its operands; dsts are inputs too."""
+    record = instructions()[name]
+    ins = [*record.assembly, *([record.tmp.name] if record.tmp and tiles.get(record.tmp.name) is not None else [])]
+    outs = [o.name for o in record.dsts]
+
+    def group(word: str, names: list[str]) -> str:
+        return f"{word}({', '.join(f'%{n}' for n in names)} : {', '.join(types[n] for n in names)})"
+
+    return pto.asm.parse(f"\n  pto.{name.lower()} {group('ins', ins)} {group('outs', outs)}", "rule.pto")
+
+
+CASES = [
+    pytest.param(refusal, id=f"{refusal.instruction}-{refusal.target}-{refusal.label}")
+    for refusal in refusals()
+    if "another batch" not in refusal.label  # that is said of the input, before the instruction sees it
+]
+
+
+def _refused_call(refusal: Refusal, tiles: dict[str, Any]) -> pto.PtoError:
+    with pytest.raises(refusal.error) as refused:
+        getattr(pto, refusal.instruction)(**tiles, target=refusal.target, backend="numpy")
+    return refused.value
+
+
+@pytest.mark.parametrize("refusal", CASES)
+def test_a_run_is_refused_as_the_call_is(refusal: Refusal) -> None:
+    tiles = refusal.tiles()
+    program = _program(refusal.instruction, tiles, dict.fromkeys(tiles, "!pto.tile_buf<...>"))
+    expected = _refused_call(refusal, tiles)
+    with pytest.raises(pto.AsmError, match=refusal.match) as refused:
+        program.run({name: t for name, t in tiles.items() if t is not None}, target=refusal.target)
+    assert refused.value.diagnostics == ((2, 3, str(expected)),)
+
+
+def _spelled(tile: pto.TileBuf) -> str:
+    ty = tile.type
+    rows, cols = (n if isinstance(n, int) else int(n[0]) for n in (tile.valid_row, tile.valid_col))
+    dtype = ty.dtype.replace("u", "ui") if ty.dtype.startswith("u") else ty.dtype
+    return (
+        f"!pto.tile_buf<{ty.loc}, {ty.rows}x{ty.cols}x{dtype}, valid={rows}x{cols}, blayout={ty.blayout}, "
+        f"slayout={ty.slayout}>"
+    )
+
+
+@pytest.mark.parametrize("refusal", CASES)
+def test_verify_refuses_what_the_types_say(refusal: Refusal) -> None:
+    """With the types in the text, and the valid regions of the first tile that breaks the rule, for a batch of one."""
+    whole = refusal.tiles()
+    at = _first_broken(str(_refused_call(refusal, whole)))
+    tiles: dict[str, Any] = {}
+    for name, tile in whole.items():
+        if tile is not None:
+            counts = (n if isinstance(n, int) else int(n[at]) for n in (tile.valid_row, tile.valid_col))
+            tiles[name] = pto.TileBuf.from_array(tile.numpy()[at : at + 1], tile.type, *counts)
+    program = _program(refusal.instruction, tiles, {name: _spelled(t) for name, t in tiles.items()})
+    expected = _refused_call(refusal, tiles)
+    with pytest.raises(pto.AsmError) as refused:
+        program.verify(refusal.target)
+    assert (2, 3, str(expected)) in refused.value.diagnostics
+
+
+def _first_broken(message: str) -> int:
+    _, found, rest = message.partition("first tile ")
+    return int(rest.split(" ")[0]) if found else 0
+
+
+@pytest.mark.parametrize("target", ["a2a3", "a5"])
+@pytest.mark.parametrize("name", instructions())
+def test_legal_programs_verify(name: str, target: str) -> None:
+    tiles = {n: t for n, t in good(name, target).items() if t is not None}
+    program = _program(name, tiles, {n: _spelled(t) for n, t in tiles.items()})
+    program.verify(target)
+    seen = program.run(tiles, target=target)
+    getattr(pto, name)(**tiles, target=target)
+    assert {n: x.tobytes() for n, x in seen.items()} == {
+        o.name: tiles[o.name].numpy().tobytes() for o in instructions()[name].dsts
+    }
+
+
+def test_the_target_of_the_module_holds_unless_another_is_asked_for() -> None:
+    text = "module attributes {{{}}} {{\n%m = tpartmin %a, %a : !pto.tile<32x32xi8>\n}}"
+    for word, target in (
+        ('pto.target_arch = "a3"', "a2a3"),
+        ('pto.target_arch = "A5"', "a5"),
+        ('"pto.device-spec" = "Ascend950"', "a5"),
+        ('"pto.device-spec" = "Ascend910B3"', "a2a3"),
+    ):
+        program = pto.asm.parse(text.format(word))
+        assert program.target == target
+        x = np.zeros((1, 32, 32), np.int8)
+        if target == "a5":
+            program.run({"a": x})
+        else:
+            with pytest.raises(pto.AsmError, match="i8 of dst is not supported on a2a3"):
+                program.verify()
+        program.verify("a5")
+    assert pto.asm.parse("%m = tpartmin %a, %a").target is None
+
+
+def test_all_errors_are_reported_in_the_order_of_the_text() -> None:
+    line = "%m{} = tpartmin %a, %a : !pto.tile_buf<vec, 16x16xf64>"
+    with pytest.raises(pto.AsmError) as refused:  # the first that does not parse stops
+        pto.asm.parse("\n".join(line.format(i) for i in range(3)))
+    assert len(refused.value.diagnostics) == 1
+    program = pto.asm.parse("\n".join(line.format(i).replace("f64", "ui16") for i in range(3)))
+    with pytest.raises(pto.AsmError) as refused:
+        program.verify("a2a3")
+    assert [d[:2] for d in refused.value.diagnostics] == [(1, 7), (2, 7), (3, 7)]
+    program.verify("a5")
