@@ -12,11 +12,11 @@ from mutants import reference, regions, rules
 
 from pto_gpu.campaign import run
 from pto_gpu.campaign.explain import diagnose
-from pto_gpu.campaign.explain import lines as explain_report
 from pto_gpu.campaign.explain.diagnose import diagnose_evidence
 from pto_gpu.campaign.explain.evidence import Evidence
 from pto_gpu.campaign.explain.search import explain, faults
 from pto_gpu.campaign.files import dumps
+from pto_gpu.campaign.reports import diagnosis as diagnosis_report
 from pto_gpu.campaign.run import run_campaign
 from pto_gpu.campaign.settings import Campaign
 from pto_gpu.campaign.tiles.draw import draw
@@ -76,7 +76,7 @@ def test_a_dump_is_said_to_equal_another_rule_set(
     found = diagnose_evidence(checked.evidence, checked.comparison)
     assert theirs in found.explanation.agrees_with
     assert asked not in found.explanation.agrees_with
-    line = explain_report.diagnosis_lines(found)[0]
+    line = diagnosis_report.diagnosis_lines(found)[0]
     names = ", ".join(f"`{name}`" for name in found.explanation.agrees_with)
     count = f"{checked.comparison.elements} elements"
     assert line.startswith(f"  equals {names} in all 40 tiles; differs from `{asked}` in {count}: ")
@@ -91,10 +91,10 @@ def test_a_combination_without_a_name_is_spelled() -> None:
 
 def test_what_the_operands_are_is_said() -> None:
     found = diagnosed("TPARTARGMIN", ("f32", "i32"), rules(tie="src0"))
-    assert "differs from `isa` in" in (line := explain_report.diagnosis_lines(found)[0])
+    assert "differs from `isa` in" in (line := diagnosis_report.diagnosis_lines(found)[0])
     assert line.endswith(": ties")
     found = diagnosed("TPRELU", ("f16",), rules(zero="keep"))
-    assert explain_report.diagnosis_lines(found)[0].endswith(": zeros in src0")
+    assert diagnosis_report.diagnosis_lines(found)[0].endswith(": zeros in src0")
 
 
 # -- causes ------------------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ def test_every_fault_can_be_tried_and_changes_nothing(
 def test_what_was_not_tried_for_want_of_time_is_said() -> None:
     found = explain([evidence("TPARTMIN", ("i16",), regions({"dst": (-1, 0)}))], 1, seconds=0)
     assert (found.causes, found.complete) == ((), False)
-    lines = explain_report.diagnosis_lines(diagnose.Diagnosis(found))
+    lines = diagnosis_report.diagnosis_lines(diagnose.Diagnosis(found))
     assert lines == ["  no known cause found in the time there is"]
 
 
@@ -285,15 +285,15 @@ def test_a_fault_in_here_does_not_hide_the_mismatch(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(diagnose, "explain", broken)
     monkeypatch.setattr(diagnose, "shrink", broken)
     found = diagnosed("TPARTMIN", ("i16",), regions({"dst": (0, -1)}))
-    lines = explain_report.diagnosis_lines(found)
+    lines = diagnosis_report.diagnosis_lines(found)
     assert lines == ["  not explained: ZeroDivisionError: no luck", "  not shrunk: ZeroDivisionError: no luck"]
-    data = explain_report.diagnosis_data(found)
+    data = diagnosis_report.diagnosis_data(found)
     assert (data["causes"], data["shrunk"]) == ([], None)
 
 
 def test_an_equal_campaign_has_no_diagnosis() -> None:
     assert diagnosed("TPARTMIN", ("i16",), reference, tiles=100) is None
-    assert explain_report.diagnosis_lines(None) == []
+    assert diagnosis_report.diagnosis_lines(None) == []
 
 
 @pytest.mark.parametrize("wrong", ["cpu", "numpy"])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pto_gpu.campaign.against import Implementation, TileCall
-    from pto_gpu.campaign.explain.lines import failure_text
+    from pto_gpu.campaign.reports.diagnosis import failure_text
     from pto_gpu.campaign.results import Result
     from pto_gpu.campaign.run import run_campaign
     from pto_gpu.campaign.settings import Campaign
@@ -23,7 +23,7 @@ _HOME: Final = {
     "Implementation": "against",
     "Result": "results",
     "TileCall": "against",
-    "failure_text": "explain.lines",
+    "failure_text": "reports.diagnosis",
     "run_campaign": "run",
 }
 

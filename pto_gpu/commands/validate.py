@@ -140,8 +140,8 @@ def _run_and_report(runs: Series, save: Path, files: ReportFiles, left_out: Sequ
 
 def _told(result: Result, runs: Series, save: Path, show: Callable[[str], None]) -> Entry:
     """Explain, show and save what differs; Ctrl-C ends that, and the run."""
-    from pto_gpu.campaign.explain import lines as explain_report
     from pto_gpu.campaign.explain.diagnose import diagnose
+    from pto_gpu.campaign.reports import diagnosis as diagnosis_report
     from pto_gpu.campaign.reports import entries
 
     found: Diagnosis | None = None
@@ -150,7 +150,7 @@ def _told(result: Result, runs: Series, save: Path, show: Callable[[str], None])
     except KeyboardInterrupt:
         result.interrupted = True
     if found:
-        show("\n".join(explain_report.diagnosis_lines(found)))
+        show("\n".join(diagnosis_report.diagnosis_lines(found)))
     path, smaller = save_with_shrunk(result.first_failure, found, save, show)
     return entries.of_result(result, path, found, smaller)
 
