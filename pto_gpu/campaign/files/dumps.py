@@ -22,7 +22,7 @@ from pto_gpu import intrinsics
 from pto_gpu.campaign.compare import Comparison, compare
 from pto_gpu.campaign.explain.evidence import Evidence
 from pto_gpu.campaign.files.npz import read_npz
-from pto_gpu.campaign.files.raw import RawOperands, read_operands, region_names
+from pto_gpu.campaign.files.raw import RawOperands, counted_tiles, read_operands, region_names
 from pto_gpu.campaign.files.saved import METADATA, SavedTile
 from pto_gpu.campaign.ulp import EXACT, Tolerance
 from pto_gpu.defaults import Options
@@ -215,11 +215,7 @@ def _check_arrays(path: Path, instruction: Instruction, arrays: Mapping[str, Num
                 f"allowed [batch, rows, cols]{reduced}, or all of them without batch"
             )
         if len(shape) == 3 and shape[0] != like[0]:
-            raise FileError(f"{path}: {operand.name} has {_count(shape[0])}, {first} has {like[0]}")
-
-
-def _count(tiles: int) -> str:
-    return "1 tile" if tiles == 1 else f"{tiles} tiles"
+            raise FileError(f"{path}: {operand.name} has {counted_tiles(shape[0])}, {first} has {like[0]}")
 
 
 def _tiles(
