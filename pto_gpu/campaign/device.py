@@ -86,7 +86,7 @@ def device_waves(
     interpreted. Raises BackendError where the memory does not even hold a wave of few tiles.
     """
     where = torch.device(device)
-    waves = _Waves(campaign, execute or _checked_backend(campaign), where, wave)
+    waves = _Waves(campaign, execute or _checked_backend(), where, wave)
     done = first
     try:
         with contextlib.nullcontext() if where.type == "cpu" else torch.cuda.device(where):
@@ -102,7 +102,7 @@ def device_waves(
         yield Wave(done, 0, crash=Crash(done, last, f"{type(error).__name__}: {error}"))
 
 
-def _checked_backend(campaign: Campaign) -> Execute:
+def _checked_backend() -> Execute:
     """The Triton backend behind the checks on types; that no drawn region is refused needs no check at run time."""
     backend = backends.load("triton")
 

@@ -74,7 +74,7 @@ def refuse_gradients(record: Instruction, overload: Any) -> None:
         _library.impl(f"{record.name.lower()}_out", kernel, f"Autograd{device.upper()}", with_keyset=True)
 
 
-def add_vmap(record: Instruction, operator: Any) -> None:
+def add_vmap(operator: Any) -> None:
     """A vmapped dimension becomes a part of the batch."""
 
     def folded(info: Any, in_dims: tuple[Any, ...], *args: Any, **kwargs: Any) -> tuple[Any, Any]:

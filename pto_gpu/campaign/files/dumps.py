@@ -246,9 +246,9 @@ def _tile(
         ty = TileBufType(element.name, smallest_row_multiple(element, rows), 1, blayout="col_major")
         column = TileBuf.zeros(ty, len(x), "cpu", 0, 0)
         column.data[:, :rows] = x
-        _check_range(path, operand, valid, (rows, cols))
+        _check_range(operand, valid, (rows, cols))
         return column.with_valid(valid[:, 0], valid[:, 1])
-    _check_range(path, operand, valid, (rows, cols))
+    _check_range(operand, valid, (rows, cols))
     return TileBuf.from_array(x, TileBufType(element.name, rows, cols), valid[:, 0], valid[:, 1])
 
 
@@ -287,7 +287,7 @@ def _valid(
     return valid
 
 
-def _check_range(path: Path, operand: Operand, valid: NumPyArray, shape: tuple[int, int]) -> None:
+def _check_range(operand: Operand, valid: NumPyArray, shape: tuple[int, int]) -> None:
     wrong = ((valid < 0) | (valid > np.array(shape))).any(axis=1)
     if wrong.any():
         first = int(wrong.argmax())
