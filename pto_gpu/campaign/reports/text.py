@@ -134,13 +134,23 @@ def checked_lines(checked: Checked) -> list[str]:
     what = f"{checked.instruction.name} {'/'.join(checked.dtypes)}"
     verdict = "equal" if checked.equal else "MISMATCH"
     if not checked.tolerance.exact:
-        farthest = f", at most {found.farthest} ULP off" if found.farthest else ""
-        verdict += f" ({checked.tolerance.text}: {counted(found.tolerated, 'element')} not bit for bit{farthest})"
+        verdict += f" ({_tolerated_text(checked)})"
     counts = f", {differ_text(found.elements, len(found.tiles))}" if found.elements else ""
     lines = [f"{checked.path}: {what}: {verdict}, {counted(checked.batch, 'tile')}{counts}"]
     if checked.only_outside:
         lines.append("  every one is outside the valid region: `--outside ignore` leaves them out")
     return lines + mismatch_lines(what, found.mismatches, found.elements, found.categories)
+
+
+def _tolerated_text(checked: Checked) -> str:
+    """What the tolerance accepted, and how far the numbers are off, those that it did not accept too."""
+    found = checked.comparison
+    accepted = f"{counted(found.tolerated, 'element')} not bit for bit"
+    if not found.farthest:
+        return f"{checked.tolerance.text}: {accepted}"
+    if checked.equal:
+        return f"{checked.tolerance.text}: {accepted}, at most {found.farthest} ULP off"
+    return f"{checked.tolerance.text}: {accepted}; the farthest of all is {found.farthest} ULP off"
 
 
 def rate_text(number: int, seconds: float, unit: str = "tile") -> str:
