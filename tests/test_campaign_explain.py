@@ -334,6 +334,20 @@ def test_a_failure_that_does_not_come_back_is_explained_by_what_was_seen() -> No
     assert found.shrunk.why_not.startswith("the tile did not fail alone, run 12 times")
 
 
+def test_a_wave_that_raises_does_not_hide_the_cause_in_another() -> None:
+    short = regions({"dst": (0, -1)})
+
+    def execute(call):
+        capacities = {(t.type.rows, t.type.cols) for t in call.tiles.values()}
+        if len(capacities) > 1:
+            raise RuntimeError("capacities differ")
+        short(call)
+
+    found = diagnosed("TPARTMIN", ("i32",), execute)
+    assert found.explanation.causes == ("dst's valid region taken one column short",)
+    assert found.notes == ["tiles 1024 to 2047 left out of the explanation: RuntimeError: capacities differ"]
+
+
 def test_a_fault_in_here_does_not_hide_the_mismatch(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*arguments, **keywords):
         raise ZeroDivisionError("no luck")
