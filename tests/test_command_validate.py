@@ -150,7 +150,7 @@ def test_ctrl_c_prints_the_results_so_far_and_exits_130() -> None:
 def test_exhaustive_runs_say_what_they_covered_and_what_not(inside: Inside) -> None:
     status, out, _ = inside("validate", "TPARTMIN", "TROWMIN", "--dtype", "i8", "--exhaustive")
     assert status == 0
-    assert "TPARTMIN i8 exhaustive: equal, 65536 pairs, " in out
+    assert "TPARTMIN i8 exhaustive: equal, 65 536 pairs, " in out
     assert "TPARTMIN i8 exhaustive: every pair of src0 and src1, 65 536 pairs" in out
     assert "seed" not in out
     assert "profile" not in out

@@ -34,8 +34,13 @@ def element_text(pattern: int, dtype: str) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """``1 tile``, ``2 tiles``."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    """``1 tile``, ``2 tiles``, ``100 000 tiles``."""
+    return f"{_readable(number)} {what}" if number == 1 else f"{_readable(number)} {what}s"
+
+
+def _readable(number: int) -> str:
+    """Grouped from five digits on."""
+    return grouped(number) if number >= 10_000 else str(number)
 
 
 def grouped(number: int) -> str:
@@ -187,7 +192,7 @@ def _covered_lines(results: Sequence[Result], seconds: float) -> list[str]:
     return [
         f"covered {', '.join(names)}: {counted(len(results), 'combination')} of element types, "
         f"{counted(tiles, 'tile')} in {seconds:.1f} s",
-        f"  {rate_text(tiles, seconds)}, every byte of dst compared",
+        f"  {_rate(tiles, seconds, first.campaign)}every byte of dst compared",
         *_wrapped(
             "  ",
             [
@@ -199,6 +204,11 @@ def _covered_lines(results: Sequence[Result], seconds: float) -> list[str]:
         ),
         *(_exhausted_lines(results) if first.campaign.exhaustive else _drawn_lines(results)),
     ]
+
+
+def _rate(tiles: int, seconds: float, campaign: Campaign) -> str:
+    """Tiles of an exhaustive campaign are of any size: its own line has pairs or rows."""
+    return "" if campaign.exhaustive else f"{rate_text(tiles, seconds)}, "
 
 
 def _drawn_lines(results: Sequence[Result]) -> list[str]:
