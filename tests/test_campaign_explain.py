@@ -112,6 +112,42 @@ def test_a_fault_beside_another_rule_set_is_found(op: str, operand: str) -> None
     assert found.explanation.agrees_with == ()
 
 
+def largest_of_row(call):
+    reference(call)
+    src, dst = call.tiles["src"], call.tiles["dst"]
+    for t in range(dst.batch):
+        rows, cols = src.region.of_tile(t)
+        dst.data[t, :rows, 0] = src.data[t, :rows, :cols].max(axis=1)
+
+
+def larger_of_pair(call):
+    reference(call)
+    a, b, dst = (call.tiles[name] for name in ("src0", "src1", "dst"))
+    for t in range(dst.batch):
+        rows, cols = (min(counts) for counts in zip(a.region.of_tile(t), b.region.of_tile(t), strict=True))
+        both = np.s_[t, :rows, :cols]
+        x, y = a.data[both], b.data[both]
+        if np.issubdtype(x.dtype, np.integer):
+            dst.data[both] = np.maximum(x, y)
+            continue
+        larger = np.where((x > y) | ((x == y) & ~np.signbit(x)), x, y)
+        dst.data[both] = np.where(np.isnan(x) | np.isnan(y), np.float32(np.nan), larger)
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "execute"),
+    [
+        ("TPARTMIN", "i16", larger_of_pair),
+        ("TPARTMIN", "u32", larger_of_pair),
+        ("TPARTMIN", "f32", larger_of_pair),
+        ("TROWMIN", "i8", largest_of_row),
+        ("TROWMIN", "u8", largest_of_row),
+    ],
+)
+def test_a_maximum_is_said_to_be_one(op: str, dtype: str, execute: Any) -> None:
+    assert diagnosed(op, (dtype,), execute).explanation.causes == ("values compared the other way round",)
+
+
 def other_payload(x):
     return np.where(np.isnan(x), (bits(x) ^ np.uint32(5)).view(np.float32), x)
 
@@ -144,6 +180,26 @@ def test_the_kind_of_difference_is_said_where_no_fault_gives_the_bits(change: An
     assert diagnosed("TPRELU", ("f32",), after(change)).explanation.causes == (cause,)
 
 
+@pytest.mark.parametrize(
+    ("op", "wrong", "cause"),
+    [
+        ("TPRELU", rules(zero="keep"), "x = ±0 returned as it is"),
+        ("TPRELU", regions({"dst": (0, -1)}), "dst's valid region taken one column short"),
+        ("TPARTMIN", rules(nan="number"), "NaN dropped"),
+    ],
+)
+def test_bits_of_nans_do_not_hide_a_fault(op: str, wrong: Any, cause: str) -> None:
+    def execute(call):
+        wrong(call)
+        dst = call.tiles["dst"]
+        where = bits(dst.data) != 0xA5A5A5A5  # what was not written stays so
+        dst.data[...] = np.where(where, other_payload(dst.data), dst.data)
+
+    found = diagnosed(op, ("f32",), execute).explanation
+    assert found.causes == (f"{cause}, with other bits in NaNs",)
+    assert found.agrees_with == ()
+
+
 def test_two_kinds_of_difference_are_said_together() -> None:
     change = after(lambda x: other_payload(np.where(x == 0, np.abs(x), x)))
 
@@ -156,7 +212,7 @@ def test_two_kinds_of_difference_are_said_together() -> None:
         "nothing but the bits of NaNs and the sign of zeros differs",
     )
     found = diagnosed("TPARTMIN", ("f32",), change)
-    assert found.explanation.causes == ("nothing but the bits of NaNs and the sign of zeros differs",)
+    assert found.explanation.causes == ("-0 written as +0, with other bits in NaNs",)
 
 
 def signs_of_zeros_at_random(call):
@@ -276,6 +332,20 @@ def test_a_failure_that_does_not_come_back_is_explained_by_what_was_seen() -> No
     assert found.notes == ["tile 0 was equal when its wave was run again: explained by what was seen before"]
     assert "dst's valid region taken one column short" in found.explanation.causes
     assert found.shrunk.why_not.startswith("the tile did not fail alone, run 12 times")
+
+
+def test_a_wave_that_raises_does_not_hide_the_cause_in_another() -> None:
+    short = regions({"dst": (0, -1)})
+
+    def execute(call):
+        capacities = {(t.type.rows, t.type.cols) for t in call.tiles.values()}
+        if len(capacities) > 1:
+            raise RuntimeError("capacities differ")
+        short(call)
+
+    found = diagnosed("TPARTMIN", ("i32",), execute)
+    assert found.explanation.causes == ("dst's valid region taken one column short",)
+    assert found.notes == ["tiles 1024 to 2047 left out of the explanation: RuntimeError: capacities differ"]
 
 
 def test_a_fault_in_here_does_not_hide_the_mismatch(monkeypatch: pytest.MonkeyPatch) -> None:

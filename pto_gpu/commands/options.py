@@ -40,8 +40,14 @@ def shape_of(text: str) -> tuple[int, int]:
     return rows_by_cols(text, "--shape")
 
 
-def combinations_of(ops: Sequence[str], dtype: str | None, target: str) -> list[tuple[str, tuple[str, ...]]]:
-    """Every (instruction, element types) to run; no ``ops``: all, ``dtype`` None: every one of the target."""
+def combinations_of(ops: Sequence[str], dtypes: Sequence[str], target: str) -> list[tuple[str, tuple[str, ...]]]:
+    """Every (instruction, element types) to run, each once; no ``ops``: all, no ``dtypes``: all of the target."""
+    found = [one for dtype in dtypes or (None,) for one in _of_type(ops, dtype, target)]
+    ops_in_order = [op for op, _ in found]
+    return sorted(dict.fromkeys(found), key=lambda one: ops_in_order.index(one[0]))
+
+
+def _of_type(ops: Sequence[str], dtype: str | None, target: str) -> list[tuple[str, tuple[str, ...]]]:
     from pto_gpu.isa import instruction, instructions
     from pto_gpu.targets import resolve_target
     from pto_gpu.types import resolve_element_type

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 
 def validate(
     ops: Annotated[list[str] | None, typer.Argument(metavar="[OP]...", help="Instructions; default all.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="Element type, such as f32 or f16/u16; default all.")] = None,
+    dtype: Annotated[
+        list[str] | None, typer.Option(help="An element type, such as f32 or f16/u16, may be repeated; default all.")
+    ] = None,
     shape: Annotated[str | None, typer.Option(help="Tile shape ROWSxCOLS; default 16x16, or the smallest.")] = None,
     tiles: Annotated[int | None, typer.Option(help="Tiles for each combination of element types.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the operands: 0 to 2**64 - 1.")] = None,
@@ -84,11 +86,11 @@ def validate(
         "seed": DEFAULT_SEED if seed is None else seed,
         "exhaustive": exhaustive,
     }
-    combinations = combinations_of(ops or [], dtype, target)
+    combinations = combinations_of(ops or [], dtype or [], target)
     left_out: list[str] = []
     if exhaustive:
         refuse_with_exhaustive({"--shape": shape, "--tiles": tiles, "--seed": seed})
-        combinations, left_out = small_enough(combinations, named=dtype is not None)
+        combinations, left_out = small_enough(combinations, named=bool(dtype))
     if dump is not None or dump_format is not None:
         sides = {"--backend": backend != "auto", "--against": against != "numpy"}
         long = {"--journal": journal, "--resume": resume, "--junit": junit, "--html": html}
