@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from xdsl.dialects import func, scf
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
@@ -15,49 +13,34 @@ from pto_gpu.isa.record import Family
 _HANDING_ON = (scf.YieldOp, scf.ConditionOp, func.ReturnOp, func.CallOp)
 
 
-@dataclass
-class ArgumentUses:
-    """Arguments of a function: tiles that are read or written, pointers and views that are loaded from or stored to."""
-
-    read: set[SSAValue] = field(default_factory=set)
-    written: set[SSAValue] = field(default_factory=set)
-
-
-def argument_uses(
+def written_arguments(
     function: func.FuncOp,
     functions: dict[str, func.FuncOp],
-    known: dict[func.FuncOp, ArgumentUses] | None = None,
-) -> ArgumentUses:
-    """What ``function`` does with its arguments, through the functions that it calls as well (``known`` so far)."""
+    known: dict[func.FuncOp, set[SSAValue]] | None = None,
+) -> set[SSAValue]:
+    """Tiles among the arguments of ``function`` that it writes, pointers and views that it stores to.
+
+    Itself, or by the functions that it calls (``known`` so far).
+    """
     known = {} if known is None else known
     if function in known:
         return known[function]
-    uses = known[function] = ArgumentUses()
+    written = known[function] = set()
     if function.is_declaration:
-        return uses
+        return written
     for op in function.walk():
         if isinstance(op, TileOp):
-            for value in op.ins:
-                uses.read |= roots(value)
             for value in op.outs:
-                uses.written |= roots(value)
+                written |= roots(value)
         elif isinstance(op, StoreOp):
-            uses.read |= roots(op.src)
-            uses.written |= roots(op.dst)
-        elif isinstance(op, func.ReturnOp):
-            for value in op.operands:
-                uses.read |= roots(value)
+            written |= roots(op.dst)
         elif isinstance(op, func.CallOp):
             callee = functions[op.callee.string_value()]
-            inner = argument_uses(callee, functions, known)
-            if callee.is_declaration:
-                continue
-            for parameter, value in zip(callee.args, op.arguments, strict=True):
-                if parameter in inner.read:
-                    uses.read |= roots(value)
-                if parameter in inner.written:
-                    uses.written |= roots(value)
-    return uses
+            inner = written_arguments(callee, functions, known)
+            if inner:  # a declaration has no arguments
+                for parameter, value in zip(callee.args, op.arguments, strict=True):
+                    written |= roots(value) if parameter in inner else set()
+    return written
 
 
 def roots(value: SSAValue) -> set[SSAValue]:

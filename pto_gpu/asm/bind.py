@@ -46,7 +46,6 @@ def bind(
     inputs: Mapping[str, Any],
     needed: set[SSAValue],
     written: set[SSAValue],
-    read: set[SSAValue],
 ) -> Bound:
     """The inputs of a run; raises AsmError for one that is missing, unknown, or does not fit its argument."""
     _check_names(parsed, arguments, inputs)
@@ -55,7 +54,7 @@ def bind(
     for value in arguments:
         name = parsed.name_of(value)
         try:
-            values[value] = _bind_one(name, value, inputs, value in needed, value in written, value in read)
+            values[value] = _bind_one(name, value, inputs, value in needed, value in written)
         except PtoError as error:
             problems.append(Diagnostic(str(error), parsed.span_of(value)))
     if problems:
@@ -83,7 +82,7 @@ def _check_names(parsed: Parsed, arguments: list[SSAValue], inputs: Mapping[str,
         raise asm_error_at(f"there is no input {name!r}: allowed {names}{hint}", parsed.span_of(parsed.module))
 
 
-def _bind_one(name: str, value: SSAValue, inputs: Mapping[str, Any], needed: bool, written: bool, read: bool) -> Any:
+def _bind_one(name: str, value: SSAValue, inputs: Mapping[str, Any], needed: bool, written: bool) -> Any:
     given = inputs.get(name)
     ty = value.type
     if isinstance(ty, TILE_TYPES):

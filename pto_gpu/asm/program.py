@@ -170,10 +170,10 @@ class Program:
         verifier = self._verifier(target, undefined)
         options = current_options().override(verifier.target, backend, numerics, undefined)
         entry = self._function(function)
-        uses = analysis.argument_uses(entry, self._parsed.functions)
+        written = analysis.written_arguments(entry, self._parsed.functions)
         arguments: list[SSAValue] = list(entry.args)
-        bound = bind(self._parsed, arguments, inputs or {}, verifier.needed, uses.written, uses.read)
-        wanted = self._outputs(entry, uses.written, outputs)
+        bound = bind(self._parsed, arguments, inputs or {}, verifier.needed, written)
+        wanted = self._outputs(entry, written, outputs)
         return Runner(self._parsed, entry, bound, options, wanted, allocate).run()
 
     def _outputs(self, entry: func.FuncOp, written: set[SSAValue], names: Sequence[str] | None) -> dict[str, SSAValue]:

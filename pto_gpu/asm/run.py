@@ -71,7 +71,7 @@ class Runner:
             self._transfers.loaded.discard(value)
             self._transfers.stored.pop(value, None)
         self._device = self._choose_device()
-        self._uses = analysis.argument_uses(function, parsed.functions)
+        self._written = analysis.written_arguments(function, parsed.functions)
         for value, one in bound.values.items():
             if isinstance(one, Array) and one.written and one.bound:
                 self._own(value, one)
@@ -151,7 +151,7 @@ class Runner:
                     copies = 3 if value in self._fresh else 1  # of one round of a loop, of the next, of the result
                     total += copies * (ty.nbytes if ty is not None else guess)
         for argument, one in self.bound.values.items():
-            if is_tile(argument.type) and argument in self._uses.written and argument not in self._returned:
+            if is_tile(argument.type) and argument in self._written and argument not in self._returned:
                 ty = one.type if isinstance(one, TileBuf) else tile_type(argument.type)
                 total += ty.nbytes if ty is not None else guess
         return total if self._device == "cpu" else total + sum(known)
@@ -194,7 +194,7 @@ class Runner:
         part = slice(wave.start, wave.stop)
         rows, cols = (n if isinstance(n, int) else n[part] for n in one.region)
         data = one.data[part]
-        if value not in self._uses.written:
+        if value not in self._written:
             tiles = TileBuf.from_array(moved(data, self._device), one.type, rows, cols)
             return wave.define(value, tiles, written=True)
         tiles = self._storage(value, one.type, Region(rows, cols), wave)
