@@ -157,7 +157,7 @@ class _Conversion:
             other = use.operation
             if other is op and list(op.operands).count(value) == 1:
                 continue
-            if not analysis.is_after(other, op, block):
+            if not analysis.is_after(other, op):
                 return f"%{name} is used before it is written: the {self.form} form has no destination"
             if isinstance(other, TileOp) and value in other.outs:
                 return f"%{name} is written more than once: the {self.form} form has no destination"

@@ -283,7 +283,7 @@ class TileFunctions(type("_Instructions", (InterpreterFunctions,), _INSTRUCTIONS
             if offset < 0 or size <= 0 or stated[axis] not in (DYNAMIC, size):
                 raise InterpretationError(f"offset {offset} and size {size} of dimension {axis} make no {op.res.type}")
             if offset + size > limit:
-                raise InterpretationError(partition_message("", axis, offset, size, limit).removeprefix(": "))
+                raise InterpretationError(partition_message(axis, offset, size, limit))
         return (view.part(offsets, sizes),)
 
     @impl(LoadOp)
@@ -333,4 +333,4 @@ class TileFunctions(type("_Instructions", (InterpreterFunctions,), _INSTRUCTIONS
             raise InterpretationError(f"the tile has element type {tiles.type.dtype}, the view {view.array.element}")
         if not tiles.region.uniform or view.grid != tuple(tiles.region):
             shown = tiles.region if tiles.region.uniform else ("another for each tile",)
-            raise InterpretationError(transfer_message("", view.sizes, shown).removeprefix(": "))
+            raise InterpretationError(transfer_message(view.sizes, shown))

@@ -1,7 +1,7 @@
 """What can be said against a program before it runs, for one target: every error, each at its operation.
 
-First the structure (xDSL's own checks), then a walk over the operations in the order of the text with what is known
-of each tile. The rules on tiles are those of the Python calls, with their messages.
+The operations are walked in the order of the text, with what is known of each tile. The rules on tiles are those of
+the Python calls, with their messages. That the program is well formed was checked before, by ``structure``.
 """
 
 from __future__ import annotations
@@ -283,7 +283,7 @@ class Verifier:
         if DYNAMIC in shape.sizes or region is None:
             return
         if (prod(shape.sizes[:-1]), shape.sizes[-1]) != tuple(region):
-            self._problem(op, transfer_message(op.name, shape.sizes, region))
+            self._problem(op, f"{op.name}: {transfer_message(shape.sizes, region)}")
 
     def _make_view(self, op: MakeTensorViewOp) -> None:
         view = view_shape(op.res)
@@ -314,7 +314,7 @@ class Verifier:
                     op, f"{op.name}: size {size} of dimension {axis} differs from the type, which says {stated}"
                 )
             elif None not in (offset, size) and limit != DYNAMIC and (offset or 0) + (size or 0) > limit:
-                self._problem(op, partition_message(op.name, axis, offset or 0, size or 0, limit))
+                self._problem(op, f"{op.name}: {partition_message(axis, offset or 0, size or 0, limit)}")
 
     # -- control flow -------------------------------------------------------------------------------------
 
@@ -348,12 +348,12 @@ class Verifier:
                 tile.set_address(None)
 
 
-def transfer_message(name: str, sizes: Iterable[Any], region: Iterable[Any]) -> str:
+def transfer_message(sizes: Iterable[Any], region: Iterable[Any]) -> str:
     """Why a part of a view and a tile cannot be copied to each other."""
     part, valid = ("x".join(map(str, n)) for n in (sizes, region))
-    return f"{name}: the view has {part} elements, the tile's valid region is {valid}: they must be equal"
+    return f"the view has {part} elements, the tile's valid region is {valid}: they must be equal"
 
 
-def partition_message(name: str, axis: int, offset: int, size: int, limit: int) -> str:
+def partition_message(axis: int, offset: int, size: int, limit: int) -> str:
     """Why a part does not lie in a view."""
-    return f"{name}: {offset} + {size} in dimension {axis} is past the end of the view, which has {limit}"
+    return f"{offset} + {size} in dimension {axis} is past the end of the view, which has {limit}"
