@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ from pto_gpu.asm.parser import Parsed
 from pto_gpu.asm.spellings import element_type
 from pto_gpu.asm.types import TILE_TYPES, VIEW_TYPES, PtrAttr, is_tile, tile_type
 from pto_gpu.asm.values import Array
-from pto_gpu.errors import ConstraintError, PtoError, TypeMismatch
+from pto_gpu.errors import ConstraintError, PtoError, TypeMismatch, nearest
 from pto_gpu.tilebuf import TileBuf
 from pto_gpu.types import DYNAMIC, ELEMENT_TYPES, ElementType, TileBufType, count, element_type_of
 
@@ -76,10 +75,9 @@ def _check_names(parsed: Parsed, arguments: list[SSAValue], inputs: Mapping[str,
             continue
         if not isinstance(name, str):
             raise TypeMismatch(f"inputs must have names: seen {type(name).__name__}")
-        near = difflib.get_close_matches(name, allowed, n=1, cutoff=0.6)
-        hint = f"; did you mean {near[0]}?" if near else ""
         names = ", ".join(parsed.name_of(v) for v in arguments) or "none"
-        raise asm_error_at(f"there is no input {name!r}: allowed {names}{hint}", parsed.span_of(parsed.module))
+        message = f"there is no input {name!r}: allowed {names}{nearest(name, allowed)}"
+        raise asm_error_at(message, parsed.span_of(parsed.module))
 
 
 def _bind_one(name: str, value: SSAValue, inputs: Mapping[str, Any], needed: bool, written: bool) -> Any:
