@@ -32,9 +32,6 @@ from pto_gpu.regions import Region
 from pto_gpu.tilebuf import TileBuf, check_tile_type, region_of
 from pto_gpu.types import DYNAMIC, TileBufType
 
-#: Operations that one wave may run; a loop that never ends stops here.
-MAX_STEPS = 1_000_000
-
 
 class Wave:
     """What the operations of one wave work on: tiles ``start`` to ``stop`` of the batch.
@@ -109,7 +106,7 @@ class Wave:
             ty = tile_type(tile.value.type)
             if ty is None:
                 raise InterpretationError(f"%{tile.name} has no type yet: give it a complete !pto.tile_buf type")
-            old = self.storage(tile.value, ty, _full_region(ty), self)
+            old = self.storage(tile.value, ty, _region(ty, ty.rows, ty.cols), self)
         if isinstance(old, UbTile):
             TASSIGN(old, address)
             return
@@ -147,9 +144,9 @@ def _span(tiles: UbTile) -> tuple[int, int]:
     return tiles.bound_address(), tiles.bound_address() + tiles.type.nbytes
 
 
-def _full_region(ty: TileBufType) -> Region:
-    rows, cols = (extent if n == DYNAMIC else n for n, extent in ((ty.v_row, ty.rows), (ty.v_col, ty.cols)))
-    return Region(rows, cols)
+def _region(ty: TileBufType, rows: Any, cols: Any) -> Region:
+    """The valid region that the type says; ``rows`` and ``cols`` where it leaves them open."""
+    return Region(rows if ty.v_row == DYNAMIC else ty.v_row, cols if ty.v_col == DYNAMIC else ty.v_col)
 
 
 def _index(value: Any) -> int:
@@ -190,13 +187,11 @@ def _give_storage(wave: Wave, op: InstructionOp, tiles: Mapping[str, TileBuf], d
     for dst, ty, result in zip(dsts, stated, said, strict=True):
         if dst.tiles is not None:
             continue
-        region = result.region if result is not None else Region(DYNAMIC, DYNAMIC)
-        if ty is not None:
-            rows, cols = region
-            region = Region(rows if ty.v_row == DYNAMIC else ty.v_row, cols if ty.v_col == DYNAMIC else ty.v_col)
-        elif result is not None:
+        made = result.region if result is not None else Region(DYNAMIC, DYNAMIC)
+        region = made if ty is None else _region(ty, *made)
+        if ty is None:
+            assert result is not None
             ty = result.type
-        assert ty is not None
         dst.tiles = wave.storage(dst.value, ty, region, wave)
 
 
@@ -230,9 +225,8 @@ class TileFunctions(type("_Instructions", (InterpreterFunctions,), _INSTRUCTIONS
         if ty is None:  # <...>: known when it is written
             return (self.wave.define(op.res, None, written=False),)
         check_tile_type(ty, op.name)
-        full = _full_region(ty)
-        rows, cols = (n if g is None else g for n, g in zip(full, given, strict=True))
-        region = region_of(ty, self.wave.batch, rows, cols, op.name)
+        counts = (extent if n is None else n for n, extent in zip(given, (ty.rows, ty.cols), strict=True))
+        region = region_of(ty, self.wave.batch, *_region(ty, *counts), op.name)
         if address is None:
             return (self.wave.define(op.res, self.wave.storage(op.res, ty, region, self.wave), written=False),)
         tiles = TASSIGN(self.wave.buffer.tile(ty, *region), address)
@@ -297,9 +291,7 @@ class TileFunctions(type("_Instructions", (InterpreterFunctions,), _INSTRUCTIONS
         rows, cols = view.grid
         if tile.tiles is None:
             ty = tile_type(tile.value.type) or TileBufType(view.array.element.name, rows, cols)
-            stated = (DYNAMIC, DYNAMIC) if tile_type(tile.value.type) is None else (ty.v_row, ty.v_col)
-            counts = [seen if said == DYNAMIC else said for seen, said in zip((rows, cols), stated, strict=True)]
-            region = region_of(ty, self.wave.batch, counts[0], counts[1], op.name)
+            region = region_of(ty, self.wave.batch, *_region(ty, rows, cols), op.name)
             tile.tiles = self.wave.storage(tile.value, ty, region, self.wave)
         self._check_transfer(view, tile.tiles)
         lying = None

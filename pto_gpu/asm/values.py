@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,8 +13,10 @@ from pto_gpu.errors import ConstraintError
 from pto_gpu.tilebuf import TileBuf
 from pto_gpu.types import ElementType
 
+#: Bytes of the tiles that are in memory at once; a batch runs in waves that keep to it.
+WAVE_BYTES: Final = 256 << 20
 #: Bytes that a program may ask of an array for one batch element.
-MAX_ELEMENT_BYTES = 256 << 20
+MAX_ELEMENT_BYTES: Final = 256 << 20
 
 
 class Tile:

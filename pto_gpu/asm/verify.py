@@ -29,8 +29,9 @@ from pto_gpu.asm.ops import (
     TileOp,
 )
 from pto_gpu.asm.parser import Parsed
-from pto_gpu.asm.static import WAVE_BYTES, Constants, StaticTile, static_tile
+from pto_gpu.asm.static import Constants, StaticTile, static_tile
 from pto_gpu.asm.types import element_of, is_tile, view_shape
+from pto_gpu.asm.values import WAVE_BYTES
 from pto_gpu.asm.view_ops import MakeTensorViewOp, PartitionViewOp
 from pto_gpu.checks import check_call, region_problems, type_problems
 from pto_gpu.errors import PtoError
