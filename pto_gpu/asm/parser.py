@@ -212,7 +212,7 @@ class PtoParser(Parser):
         self.ssa_values = outside
         return region
 
-    def resolve_operand(self, operand: UnresolvedOperand, type: Any) -> Any:
+    def resolve_operand(self, operand: UnresolvedOperand, type: Attribute | None) -> SSAValue:  # type: ignore[override]  # None is new
         """The value of that name; a new input if there is none. ``type`` None: whatever the value has."""
         name = operand.operand_name
         value = self._inputs.get(name) if not self._functions else None
