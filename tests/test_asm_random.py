@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from asm_calls import T, parse, same
-from test_asm_direct import CONSTANTS, VIEW, least, load, part, store
+from test_asm_copy_elision import CONSTANTS, VIEW, least, load, part, store
 
 from pto_gpu.asm import run as asm_run
 from pto_gpu.asm.forms import FORMS

@@ -10,7 +10,7 @@ from xdsl.ir import SSAValue
 from xdsl.utils.exceptions import InterpretationError
 
 from pto_gpu import intrinsics
-from pto_gpu.asm.direct import Transfers
+from pto_gpu.asm.copy_elision import Transfers
 from pto_gpu.asm.ops import (
     AllocTileOp,
     AssignOp,

@@ -15,8 +15,8 @@ from xdsl.utils.exceptions import InterpretationError
 from pto_gpu import interop
 from pto_gpu.asm import analysis, scalars
 from pto_gpu.asm.bind import Bound
+from pto_gpu.asm.copy_elision import Transfers
 from pto_gpu.asm.diagnostics import asm_error_at, sentence
-from pto_gpu.asm.direct import Transfers
 from pto_gpu.asm.interpret import TileFunctions, Wave
 from pto_gpu.asm.ops import AllocTileOp, TileOp
 from pto_gpu.asm.parser import Parsed

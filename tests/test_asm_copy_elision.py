@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from asm_calls import T, parse, same
 
-from pto_gpu.asm.direct import Transfers
+from pto_gpu.asm.copy_elision import Transfers
 
 VIEW = "!pto.tensor_view<?x16xf32>"
 PART = "!pto.partition_tensor_view<16x16xf32>"
