@@ -10,7 +10,7 @@ from asm_calls import T, parse, same
 from test_asm_copy_elision import CONSTANTS, VIEW, least, load, part, store
 
 from pto_gpu.asm import run as asm_run
-from pto_gpu.asm.forms import FORMS
+from pto_gpu.asm.convert import FORMS
 from pto_gpu.errors import AsmError
 
 ARRAYS = ("a", "b", "o", "q")

@@ -1,6 +1,6 @@
 """The operations of the ``pto`` dialect: one for each record of :mod:`pto_gpu.isa`, and those around them.
 
-An operation on tiles has three forms in text (:mod:`pto_gpu.asm.forms`). In the IR, one in the destination-passing
+An operation on tiles has three forms in text (:mod:`pto_gpu.asm.reading`). In the IR, one in the destination-passing
 form has ``outs`` and no result; one in the synchronous form has the property ``sync``.
 """
 

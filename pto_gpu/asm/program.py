@@ -96,7 +96,7 @@ class Program:
 
         Raises AsmError where the form cannot say what the program does.
         """
-        from pto_gpu.asm.forms import converted
+        from pto_gpu.asm.convert import converted
 
         parsed = converted(self._parsed, form)
         return printer.printed(parsed.module, parsed.names, snippet=parsed.snippet)
