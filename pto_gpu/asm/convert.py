@@ -19,8 +19,8 @@ from pto_gpu.asm.diagnostics import Diagnostic, asm_error
 from pto_gpu.asm.ops import AllocTileOp, AssignOp, StoreOp, TileOp
 from pto_gpu.asm.parser import Parsed
 from pto_gpu.asm.reading import flag
-from pto_gpu.asm.spellings import OpenTile
 from pto_gpu.asm.structure import structure_problems
+from pto_gpu.asm.type_spellings import OpenTile
 from pto_gpu.asm.types import TileAttr, TileBufAttr, tile_type
 from pto_gpu.errors import ConstraintError
 from pto_gpu.types import DYNAMIC

@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import IndexType, IntegerAttr, UnitAttr, i64
 from xdsl.ir import Attribute, SSAValue
 from xdsl.parser import Parser, UnresolvedOperand
 
-from pto_gpu.asm.spellings import OpenTile
+from pto_gpu.asm.type_spellings import OpenTile
 from pto_gpu.asm.types import TileAttr, is_integer, pto_parser
 
 if TYPE_CHECKING:

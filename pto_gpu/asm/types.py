@@ -12,7 +12,7 @@ from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 
-from pto_gpu.asm.spellings import OpenTile, TileData, element_type, mlir_name, spelled, tile_data
+from pto_gpu.asm.type_spellings import OpenTile, TileData, element_type, mlir_name, spelled, tile_data
 from pto_gpu.errors import PtoError
 from pto_gpu.types import DYNAMIC, ElementType, TileBufType
 
