@@ -29,7 +29,7 @@ from pto_gpu.asm.ops import (
     TileOp,
 )
 from pto_gpu.asm.parser import Parsed
-from pto_gpu.asm.static import Constants, StaticTile, static_tile
+from pto_gpu.asm.static_values import Constants, StaticTile, static_tile
 from pto_gpu.asm.types import element_of, is_tile, view_shape
 from pto_gpu.asm.values import WAVE_BYTES
 from pto_gpu.asm.view_ops import MakeTensorViewOp, PartitionViewOp
