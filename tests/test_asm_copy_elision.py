@@ -6,35 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from asm_calls import T, parse, same
+from asm_calls import CONSTANTS, PART, VIEW, T, least, load, parse, part, same, store
 
 from pto_gpu.asm.copy_elision import Transfers
-
-VIEW = "!pto.tensor_view<?x16xf32>"
-PART = "!pto.partition_tensor_view<16x16xf32>"
-CONSTANTS = """
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
-  %c8 = arith.constant 8 : index
-  %c16 = arith.constant 16 : index
-  %c32 = arith.constant 32 : index
-"""
-
-
-def part(name: str, of: str, row: str) -> str:
-    return f"%{name} = pto.partition_view %{of}, offsets = [{row}, %c0], sizes = [%c16, %c16] : {VIEW} -> {PART}\n"
-
-
-def load(name: str, tile: str) -> str:
-    return f"pto.tload ins(%{name} : {PART}) outs(%{tile} : {T})\n"
-
-
-def least(a: str, b: str, d: str) -> str:
-    return f"pto.tpartmin ins(%{a}, %{b} : {T}, {T}) outs(%{d} : {T})\n"
-
-
-def store(tile: str, name: str) -> str:
-    return f"pto.tstore ins(%{tile} : {T}) outs(%{name} : {PART})\n"
 
 
 def function(body: str, *tiles: str) -> Any:

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from asm_calls import T, parse, same
-from test_asm_copy_elision import CONSTANTS, VIEW, least, load, part, store
+from asm_calls import CONSTANTS, VIEW, T, least, load, parse, part, same, store
 
 from pto_gpu.asm import run as asm_run
 from pto_gpu.asm.convert import FORMS
