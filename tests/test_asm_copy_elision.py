@@ -98,6 +98,18 @@ def test_a_tile_that_the_next_round_reads_first(arrays: dict[str, np.ndarray]) -
     same(program.run(arrays), {"o": np.concatenate([both, both], axis=1)})
 
 
+def test_a_tile_that_is_written_again_after_it_was_stored(arrays: dict[str, np.ndarray]) -> None:
+    body = (
+        part("p", "a", "%c0") + part("q", "b", "%c0") + part("r", "o", "%c0") + load("p", "t") + load("q", "u")
+        + least("t", "t", "d") + store("d", "r") + least("u", "u", "d")
+    )  # fmt: skip
+    program = function(body, "t", "u", "d")
+    assert planned(program) == ({"t", "u"}, set())
+    wanted = arrays["o"].copy()
+    wanted[:, :16] = arrays["a"][:, :16]
+    same(program.run(arrays), {"o": wanted})
+
+
 def test_a_kernel_in_place(arrays: dict[str, np.ndarray]) -> None:
     """What is stored would be loaded by the next round if it came early."""
     body = (
