@@ -110,6 +110,21 @@ def test_a_tile_that_is_written_again_after_it_was_stored(arrays: dict[str, np.n
     same(program.run(arrays), {"o": wanted})
 
 
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_store_that_may_not_happen(arrays: dict[str, np.ndarray], taken: bool) -> None:
+    body = (
+        f"%if = arith.cmpi {'slt' if taken else 'sgt'}, %c0, %c1 : index\n"
+        + part("p", "a", "%c0") + part("r", "o", "%c0") + load("p", "t") + least("t", "t", "d")
+        + "scf.if %if {\n" + store("d", "r") + "}\n"
+    )  # fmt: skip
+    program = function(body, "t", "d")
+    assert planned(program) == ({"t"}, set())
+    wanted = arrays["o"].copy()
+    if taken:
+        wanted[:, :16] = arrays["a"][:, :16]
+    same(program.run(arrays), {"o": wanted})
+
+
 def test_a_kernel_in_place(arrays: dict[str, np.ndarray]) -> None:
     """What is stored would be loaded by the next round if it came early."""
     body = (
