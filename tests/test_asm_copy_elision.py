@@ -169,6 +169,20 @@ def test_other_element_steps_and_ranks(rng: np.random.Generator) -> None:
     same(program.run({"p": p, "o": o, "q": q}), {"o": wanted_o, "q": wanted_q})
 
 
+def test_a_view_whose_rows_are_one(rng: np.random.Generator) -> None:
+    """No instruction may have a dst that overlaps itself: the tile is stored from elsewhere."""
+    text = f"""func.func @f(%a: !pto.tensor_view<16x16xf32>, %o: !pto.ptr<f32>) {{{CONSTANTS}
+  %v = pto.make_tensor_view %o, shape = [%c16, %c16], strides = [%c0, %c1] : !pto.tensor_view<16x16xf32>
+  %t = pto.tload %a : (!pto.tensor_view<16x16xf32>) -> {T}
+  %d = pto.tpartmin %t, %t : ({T}, {T}) -> {T}
+  pto.tstore ins(%d : {T}) outs(%v : !pto.tensor_view<16x16xf32>)
+  return
+}}"""
+    row = rng.standard_normal((3, 16), dtype=np.float32)
+    a = np.repeat(row[:, None], 16, axis=1)
+    same(parse(text).run({"a": a, "o": np.zeros((3, 16), np.float32)}), {"o": row})
+
+
 def test_a_tile_with_an_address_is_stored_from_there(arrays: dict[str, np.ndarray]) -> None:
     """%e has the bytes of %d, which is stored as well."""
     body = (
