@@ -21,8 +21,17 @@ from pto_gpu.asm.ops import (
     instruction_ops,
 )
 from pto_gpu.asm.types import tile_type, view_shape
-from pto_gpu.asm.values import Array, Tile, View, dense, device_of, flattened, moved
-from pto_gpu.asm.verify import partition_message, transfer_message
+from pto_gpu.asm.values import (
+    Array,
+    Tile,
+    View,
+    dense,
+    device_of,
+    flattened,
+    moved,
+    partition_message,
+    transfer_message,
+)
 from pto_gpu.asm.view_ops import MakeTensorViewOp, PartitionViewOp
 from pto_gpu.defaults import Options
 from pto_gpu.errors import LayoutError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any, Final
 
@@ -144,3 +144,14 @@ def moved(x: Any, device: str) -> Any:
 def device_of(x: Any) -> str:
     """Where an array is."""
     return "cpu" if isinstance(x, np.ndarray) else str(x.device)
+
+
+def transfer_message(sizes: Iterable[Any], region: Iterable[Any]) -> str:
+    """Why a part of a view and a tile cannot be copied to each other."""
+    part, valid = ("x".join(map(str, n)) for n in (sizes, region))
+    return f"the view has {part} elements, the tile's valid region is {valid}: they must be equal"
+
+
+def partition_message(axis: int, offset: int, size: int, limit: int) -> str:
+    """Why a part does not lie in a view."""
+    return f"{offset} + {size} in dimension {axis} is past the end of the view, which has {limit}"

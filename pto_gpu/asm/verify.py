@@ -6,7 +6,7 @@ the Python calls, with their messages. That the program is well formed was check
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -31,7 +31,7 @@ from pto_gpu.asm.ops import (
 from pto_gpu.asm.parser import Parsed
 from pto_gpu.asm.static_values import Constants, StaticTile, static_tile
 from pto_gpu.asm.types import element_of, is_tile, view_shape
-from pto_gpu.asm.values import WAVE_BYTES
+from pto_gpu.asm.values import WAVE_BYTES, partition_message, transfer_message
 from pto_gpu.asm.view_ops import MakeTensorViewOp, PartitionViewOp
 from pto_gpu.checks import check_call, region_problems, type_problems
 from pto_gpu.errors import PtoError
@@ -347,14 +347,3 @@ class Verifier:
             tile.set_region(None, None)
             if tile.in_ub:
                 tile.set_address(None)
-
-
-def transfer_message(sizes: Iterable[Any], region: Iterable[Any]) -> str:
-    """Why a part of a view and a tile cannot be copied to each other."""
-    part, valid = ("x".join(map(str, n)) for n in (sizes, region))
-    return f"the view has {part} elements, the tile's valid region is {valid}: they must be equal"
-
-
-def partition_message(axis: int, offset: int, size: int, limit: int) -> str:
-    """Why a part does not lie in a view."""
-    return f"{offset} + {size} in dimension {axis} is past the end of the view, which has {limit}"
