@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pto_gpu.defaults import UNDEFINED
-from pto_gpu.errors import ConstraintError, nearest
+from pto_gpu.errors import ConstraintError
 from pto_gpu.numerics import NUMERICS
 from pto_gpu.targets import TARGETS
 
@@ -45,9 +45,13 @@ def shape_of(text: str) -> tuple[int, int]:
 
 def instruction_named(text: str) -> Instruction:
     """The instruction called ``text``; the error for an unknown one names the nearest."""
+    import difflib
+
     from pto_gpu.isa import instruction, instructions
 
     try:
         return instruction(text)
     except ConstraintError as error:
-        raise ConstraintError(f"{error}{nearest(text.upper(), instructions())}") from None
+        near = difflib.get_close_matches(text.upper(), instructions(), n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ConstraintError(f"{error}{hint}") from None

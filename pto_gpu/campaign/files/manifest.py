@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from pto_gpu.campaign.files.npz import first_line
-from pto_gpu.campaign.files.raw import Pair, RawOperands, element_types, rows_by_cols
+from pto_gpu.campaign.files.raw import Pair, RawOperands, element_types, nearest, rows_by_cols
 from pto_gpu.campaign.files.saved import OUTSIDE
 from pto_gpu.campaign.ulp import Tolerance
 from pto_gpu.defaults import Options
-from pto_gpu.errors import FileError, PtoError, nearest
+from pto_gpu.errors import FileError, PtoError
 from pto_gpu.isa import instruction, instructions
 from pto_gpu.isa.record import Instruction
 

@@ -6,6 +6,7 @@ layout ``capacity`` a tile has all its rows and columns in the file, with ``vali
 
 from __future__ import annotations
 
+import difflib
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
@@ -16,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from pto_gpu.campaign.files.npz import first_line
-from pto_gpu.errors import ConstraintError, FileError, TypeMismatch, nearest
+from pto_gpu.errors import ConstraintError, FileError, TypeMismatch
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa.record import Family, Instruction, Kind, Operand, Role
 from pto_gpu.types import ELEMENT_TYPES, ElementType, element_type_of, resolve_element_type, smallest_row_multiple
@@ -36,6 +37,12 @@ def rows_by_cols(text: str, what: str) -> Pair:
     if max(len(rows), len(cols)) > _DIGITS:
         raise ConstraintError(f"{what} is out of range: allowed at most {_DIGITS} digits for rows and for columns")
     return int(rows), int(cols)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """``; did you mean dtype?`` where a known word is like ``word``."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def side_names(operand: Operand) -> list[str]:
