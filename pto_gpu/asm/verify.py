@@ -320,9 +320,9 @@ class Verifier:
     # -- control flow -------------------------------------------------------------------------------------
 
     def _nested(self, op: Operation) -> None:
-        """Regions that run any number of times: tiles that they move or reshape are unknown when they start and end."""
-        self._forget(op)
+        """Regions that may run or not: tiles that they move or reshape are unknown when each starts, and afterwards."""
         for region in op.regions:
+            self._forget(op)
             self._walk(region)
         self._forget(op)
 
