@@ -176,3 +176,44 @@ pto.tpartmin ins(%u, %u : {T}, {T}) outs(%d : {T})
 def test_an_input_that_is_assigned_is_needed() -> None:
     program = parse(f"tassign %a, @tile(0x0)\n%m = tpartmin %a, %a : {T}")
     assert failure(program, {}) == (1, 9, f"input a is missing: a tile, {T}")
+
+
+def test_an_input_that_only_a_called_function_reads_is_needed() -> None:
+    program = parse(f"""func.func private @g(%x: {T}) -> {T} {{
+%z = pto.tpartmin %x, %x : ({T}, {T}) -> {T}
+return %z : {T} }}
+func.func @f(%a: {T}) -> {T} {{
+%r = func.call @g(%a) : ({T}) -> {T}
+return %r : {T} }}""")
+    assert failure(program, {}) == (4, 14, f"input a is missing: a tile, {T}")
+
+
+def test_a_called_function_may_move_a_tile(rng: np.random.Generator) -> None:
+    """What is loaded into it afterwards may lie anywhere: at the address of %u, here."""
+    program = parse(f"""func.func private @g(%x: {T}) {{
+pto.tassign %x, @tile(0x1000)
+return }}
+func.func @f(%v: !pto.tensor_view<16x16xf32>, %o: !pto.tensor_view<16x16xf32>) {{
+%c0 = arith.constant 0 : i64
+%c4096 = arith.constant 4096 : i64
+%t = pto.alloc_tile addr = %c0 : {T}
+%u = pto.alloc_tile addr = %c4096 : {T}
+pto.tload ins(%v : !pto.tensor_view<16x16xf32>) outs(%t : {T})
+func.call @g(%t) : ({T}) -> ()
+pto.tload ins(%v : !pto.tensor_view<16x16xf32>) outs(%t : {T})
+%d = pto.tprelu %u, %u : ({T}, {T}) -> {T}
+pto.tstore ins(%d : {T}) outs(%o : !pto.tensor_view<16x16xf32>)
+return }}""")
+    program.verify()
+    a = tiles(rng)
+    same(program.run({"v": a}), {"o": np.where(a > 0, a, a * a)})
+
+
+def test_one_function_writes_nothing_for_another() -> None:
+    body = "%c0 = arith.constant 0 : i64\n%t = pto.alloc_tile addr = %c0 : {T}\n{line}\nreturn"
+    write = f"pto.tpartmin ins(%a, %a : {T}, {T}) outs(%t : {T})"
+    read = f"%r = pto.tpartmin %t, %t : ({T}, {T}) -> {T}"
+    texts = [f"func.func @{n}(%a: {T}) {{\n{body.format(T=T, line=x)} }}" for n, x in (("f", write), ("g", read))]
+    with pytest.raises(pto.AsmError) as refused:
+        parse("\n".join(texts)).verify()
+    assert refused.value.diagnostics == ((9, 6, "pto.tpartmin: %t is read, but nothing wrote it"),)

@@ -61,7 +61,7 @@ class Verifier:
         self._buffer = UnifiedBuffer(1, target)
         self._tiles: dict[SSAValue, StaticTile] = {}
         self._ub_written: list[tuple[int, int]] = []
-        self._ub_written_somewhere = False
+        self._ub_written_anywhere = False  # at an address that is not known
         interpreter = Interpreter(parsed.module)
         for one in scalars.functions():
             interpreter.register_implementations(one)
@@ -72,7 +72,7 @@ class Verifier:
         for function in self.parsed.functions.values():
             if function.is_declaration:
                 continue
-            self._ub_written, self._ub_written_somewhere = [], False
+            self._ub_written, self._ub_written_anywhere = [], False
             for argument in function.args:
                 if is_tile(argument.type):
                     self._define(argument, argument=True)
@@ -151,17 +151,17 @@ class Verifier:
         if not tile.in_ub:
             return False
         span = tile.span
-        if span is None:
-            return self._ub_written_somewhere
-        unknown = self._ub_written_somewhere and not self._ub_written
-        return unknown or any(low < span[1] and span[0] < high for low, high in self._ub_written)
+        if span is None or self._ub_written_anywhere:
+            return self._ub_written_anywhere or bool(self._ub_written)
+        return any(low < span[1] and span[0] < high for low, high in self._ub_written)
 
     def _write(self, value: SSAValue) -> StaticTile:
         tile = self._tile(value)
         tile.written = True
         if tile.in_ub:
-            self._ub_written_somewhere = True
-            if tile.span is not None:
+            if tile.span is None:
+                self._ub_written_anywhere = True
+            else:
                 self._ub_written.append(tile.span)
         return tile
 
