@@ -18,9 +18,9 @@ def written_arguments(
     functions: dict[str, func.FuncOp],
     known: dict[func.FuncOp, set[SSAValue]] | None = None,
 ) -> set[SSAValue]:
-    """Tiles among the arguments of ``function`` that it writes, pointers and views that it stores to.
+    """Tiles, pointers and views among the arguments that ``function``, or one that it calls, writes or stores to.
 
-    Itself, or by the functions that it calls (``known`` so far).
+    ``known`` holds what is known of other functions so far.
     """
     known = {} if known is None else known
     if function in known:
@@ -37,9 +37,11 @@ def written_arguments(
         elif isinstance(op, func.CallOp):
             callee = functions[op.callee.string_value()]
             inner = written_arguments(callee, functions, known)
-            if inner:  # a declaration has no arguments
-                for parameter, value in zip(callee.args, op.arguments, strict=True):
-                    written |= roots(value) if parameter in inner else set()
+            if callee.is_declaration:
+                continue
+            for parameter, value in zip(callee.args, op.arguments, strict=True):
+                if parameter in inner:
+                    written |= roots(value)
     return written
 
 
