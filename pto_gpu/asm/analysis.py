@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from xdsl.dialects import func, scf
-from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from pto_gpu.asm.ops import AssignOp, InstructionOp, LoadOp, SetValidShapeOp, StoreOp, TileOp
 from pto_gpu.asm.types import is_tile, tile_type
@@ -15,49 +13,36 @@ from pto_gpu.isa.record import Family
 _HANDING_ON = (scf.YieldOp, scf.ConditionOp, func.ReturnOp, func.CallOp)
 
 
-@dataclass
-class ArgumentUses:
-    """Arguments of a function: tiles that are read or written, pointers and views that are loaded from or stored to."""
-
-    read: set[SSAValue] = field(default_factory=set)
-    written: set[SSAValue] = field(default_factory=set)
-
-
-def argument_uses(
+def written_arguments(
     function: func.FuncOp,
     functions: dict[str, func.FuncOp],
-    known: dict[func.FuncOp, ArgumentUses] | None = None,
-) -> ArgumentUses:
-    """What ``function`` does with its arguments, through the functions that it calls as well (``known`` so far)."""
+    known: dict[func.FuncOp, set[SSAValue]] | None = None,
+) -> set[SSAValue]:
+    """Tiles, pointers and views among the arguments that ``function``, or one that it calls, writes or stores to.
+
+    ``known`` holds what is known of other functions so far.
+    """
     known = {} if known is None else known
     if function in known:
         return known[function]
-    uses = known[function] = ArgumentUses()
+    written = known[function] = set()
     if function.is_declaration:
-        return uses
+        return written
     for op in function.walk():
         if isinstance(op, TileOp):
-            for value in op.ins:
-                uses.read |= roots(value)
             for value in op.outs:
-                uses.written |= roots(value)
+                written |= roots(value)
         elif isinstance(op, StoreOp):
-            uses.read |= roots(op.src)
-            uses.written |= roots(op.dst)
-        elif isinstance(op, func.ReturnOp):
-            for value in op.operands:
-                uses.read |= roots(value)
+            written |= roots(op.dst)
         elif isinstance(op, func.CallOp):
             callee = functions[op.callee.string_value()]
-            inner = argument_uses(callee, functions, known)
+            inner = written_arguments(callee, functions, known)
             if callee.is_declaration:
                 continue
             for parameter, value in zip(callee.args, op.arguments, strict=True):
-                if parameter in inner.read:
-                    uses.read |= roots(value)
-                if parameter in inner.written:
-                    uses.written |= roots(value)
-    return uses
+                if parameter in inner:
+                    written |= roots(value)
+    return written
 
 
 def roots(value: SSAValue) -> set[SSAValue]:
@@ -175,9 +160,9 @@ def top_level_tiles(function: func.FuncOp) -> list[SSAValue]:
     return [v for v in values if is_tile(v.type)]
 
 
-def is_after(op: Operation, first: Operation, block: Block | None) -> bool:
-    """Whether ``op``, or what it is nested in, stands after ``first`` in ``block``."""
+def is_after(op: Operation, first: Operation) -> bool:
+    """Whether ``op``, or what it is nested in, stands after ``first`` in the same block."""
     outer: Operation | None = op
-    while outer is not None and outer.parent is not block:
+    while outer is not None and outer.parent is not first.parent:
         outer = outer.parent_op()
     return outer is not None and first.is_before_in_block(outer)

@@ -15,19 +15,21 @@ from xdsl.utils.exceptions import InterpretationError
 from pto_gpu import interop
 from pto_gpu.asm import analysis, scalars
 from pto_gpu.asm.bind import Bound
+from pto_gpu.asm.copy_elision import Transfers
 from pto_gpu.asm.diagnostics import asm_error_at, sentence
-from pto_gpu.asm.direct import Transfers
-from pto_gpu.asm.interpret import MAX_STEPS, TileFunctions, Wave
+from pto_gpu.asm.interpret import TileFunctions, Wave
 from pto_gpu.asm.ops import AllocTileOp, TileOp
 from pto_gpu.asm.parser import Parsed
-from pto_gpu.asm.static import WAVE_BYTES
-from pto_gpu.asm.types import VIEW_TYPES, is_tile, tile_type
-from pto_gpu.asm.values import Array, Tile, View, device_of, moved, zero_outside
+from pto_gpu.asm.types import VIEW_TYPES, is_tile, tile_type, view_shape
+from pto_gpu.asm.values import WAVE_BYTES, Array, Tile, View, device_of, moved, zero_outside
 from pto_gpu.defaults import Options
 from pto_gpu.errors import AsmError, BackendError, PtoError
 from pto_gpu.regions import Region
 from pto_gpu.tilebuf import TileBuf
 from pto_gpu.types import DYNAMIC, ElementType, TileBufType
+
+#: Operations that one wave may run; a loop that never ends stops here.
+MAX_STEPS: Final = 1_000_000
 
 #: A GPU has room for larger waves, and wants them.
 GPU_WAVE_BYTES: Final = 4 << 30
@@ -71,7 +73,7 @@ class Runner:
             self._transfers.loaded.discard(value)
             self._transfers.stored.pop(value, None)
         self._device = self._choose_device()
-        self._uses = analysis.argument_uses(function, parsed.functions)
+        self._written = analysis.written_arguments(function, parsed.functions)
         for value, one in bound.values.items():
             if isinstance(one, Array) and one.written and one.bound:
                 self._own(value, one)
@@ -151,7 +153,7 @@ class Runner:
                     copies = 3 if value in self._fresh else 1  # of one round of a loop, of the next, of the result
                     total += copies * (ty.nbytes if ty is not None else guess)
         for argument, one in self.bound.values.items():
-            if is_tile(argument.type) and argument in self._uses.written and argument not in self._returned:
+            if is_tile(argument.type) and argument in self._written and argument not in self._returned:
                 ty = one.type if isinstance(one, TileBuf) else tile_type(argument.type)
                 total += ty.nbytes if ty is not None else guess
         return total if self._device == "cpu" else total + sum(known)
@@ -194,7 +196,7 @@ class Runner:
         part = slice(wave.start, wave.stop)
         rows, cols = (n if isinstance(n, int) else n[part] for n in one.region)
         data = one.data[part]
-        if value not in self._uses.written:
+        if value not in self._written:
             tiles = TileBuf.from_array(moved(data, self._device), one.type, rows, cols)
             return wave.define(value, tiles, written=True)
         tiles = self._storage(value, one.type, Region(rows, cols), wave)
@@ -202,7 +204,7 @@ class Runner:
         return wave.define(value, tiles, written=True)
 
     def _view(self, value: SSAValue, array: Array) -> View:
-        stated: tuple[int, ...] = value.type.data.sizes  # type: ignore[attr-defined]  # a view type
+        stated = view_shape(value).sizes
         if array.data is None:
             if DYNAMIC in stated:
                 message = f"input {array.name} is missing: its type leaves the sizes open"
