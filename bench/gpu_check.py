@@ -27,11 +27,11 @@ from pto_gpu.backends.numpy import evaluate
 from pto_gpu.campaign.device import run_on_device
 from pto_gpu.campaign.reports import text as report
 from pto_gpu.campaign.settings import Campaign
-from pto_gpu.campaign.tiles.device_draw import TORCH
 from pto_gpu.isa import instructions
 from pto_gpu.isa.record import Instruction, Kind, Role
 from pto_gpu.numerics import NUMERICS
 from pto_gpu.regions import Region
+from pto_gpu.torch_arrays import TORCH
 from pto_gpu.types import ELEMENT_TYPES, ElementType, TileBufType
 
 ROOT = Path(__file__).resolve().parent.parent

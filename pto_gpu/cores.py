@@ -18,8 +18,11 @@ def device_of_this_process(devices: int) -> int:
 
 
 def count_from_environment(name: str, low: int, high: int | None = None, default: int | None = None) -> int:
-    """The number in an environment variable; raises ConstraintError for one that is out of range, or no number."""
-    text = os.environ.get(name, "" if default is None else str(default))
+    """The number in an environment variable; raises ConstraintError for one that is out of range, or no number.
+
+    An empty variable is one that is not set.
+    """
+    text = os.environ.get(name) or ("" if default is None else str(default))
     allowed = f"{low} or more" if high is None else f"{low} to {high}"
     if not text.isdecimal() or int(text) < low or (high is not None and int(text) > high):
         raise ConstraintError(f"environment variable {name}={text!r} is out of range: allowed {allowed}")

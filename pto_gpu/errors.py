@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class PtoError(Exception):
     """Base of all errors raised on purpose by this package.
@@ -47,3 +49,11 @@ class BackendError(PtoError, RuntimeError):
 
 class FileError(PtoError, ValueError):
     """A file of tiles (a dump, a saved failure) that cannot be read or written."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """``; did you mean dtype?``, to end a message with, where a known word is like ``word``."""
+    import difflib
+
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""

@@ -109,7 +109,7 @@ def _every_instruction(name: str, target: str) -> Iterator[Refusal]:
             pto.ConstraintError,
             rf"{name}: {operand} has a batch of 3: allowed {BATCH}, that of dst",
         )
-    for operand in record.sources[1 if name != "TROWMIN" else 0 :]:
+    for operand in record.sources[1 if record.family != "row_reduce" else 0 :]:
         first = next(o.name for o in record.operands if o.kind is operand.kind)
         odd = "f16" if operand.kind is Kind.VALUE else "i16"
         wanted = "f32" if operand.kind is Kind.VALUE else "i32"

@@ -79,7 +79,7 @@ def types_for(
     for k, name in enumerate(case.operands):
         layout = layouts if isinstance(layouts, str) else layouts.get(name, "ND")
         r, c = (rows + (5 * k) % 7, cols + 16 * ((3 * k) % 5)) if grow else (rows, cols)
-        if name == "dst" and case.record.name == "TROWMIN":
+        if name == "dst" and case.record.family == "row_reduce":
             c = 1
         types[name] = tile_type(case.dtype(name), r, c, layout)
     return types

@@ -26,7 +26,7 @@ def _pairings(case: Case) -> list[dict[str, str]]:
 def test_destination_is_a_source(case: Case, backend: Backend, rng: np.random.Generator) -> None:
     for pairing in _pairings(case):
         types = types_for(case, 8, 32)
-        if case.record.name == "TROWMIN":
+        if case.record.family == "row_reduce":
             types["dst"] = types["src"]
         bits = draw_bits(rng, case, types, 8)
         for dst, src in pairing.items():
@@ -61,7 +61,7 @@ _ARGMIN = ("dst_val", "src0_val", "src1_val", "dst_idx", "src0_idx", "src1_idx")
 @pytest.mark.parametrize("case", cases("a5"))
 def test_both_sources_are_one_tile(case: Case, backend: Backend, rng: np.random.Generator) -> None:
     """The same TileBuf for every operand that can be: sources and, element by element, the destination."""
-    if case.record.name == "TPARTARGMIN":
+    if case.record.family == "partial_arg":
         return _argmin_of_itself(case, backend, rng)
     types = dict.fromkeys(case.operands, types_for(case, 8, 32)[case.sources[0]])
     bits = draw_bits(rng, case, types, 4)

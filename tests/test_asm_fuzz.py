@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import pto_gpu as pto
 from pto_gpu.asm import run as asm_run
-from pto_gpu.asm.forms import FORMS
+from pto_gpu.asm.convert import FORMS
 
 CORPUS = [p.values[0].body for name in ("valid.pto", "pages.pto", "invalid_programs.pto") for p in texts(name)]
 _TOKEN = re.compile(r"[%@#!^]?[\w.$]+|[^\s\w]")

@@ -11,7 +11,7 @@ from asm_texts import Text, texts
 from rig import assert_same
 
 import pto_gpu as pto
-from pto_gpu.asm.forms import FORMS
+from pto_gpu.asm.convert import FORMS
 
 N = 7
 TARGETS = ("a5", "a2a3")

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from asm_calls import T, parse, same
-from test_asm_direct import CONSTANTS, VIEW, least, load, part, store
+from asm_calls import CONSTANTS, VIEW, T, least, load, parse, part, same, store
 
 from pto_gpu.asm import run as asm_run
-from pto_gpu.asm.forms import FORMS
+from pto_gpu.asm.convert import FORMS
 from pto_gpu.errors import AsmError
 
 ARRAYS = ("a", "b", "o", "q")

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from asm_calls import LATE, T, failure, parse, same, tiles
 from refusals import Refusal, good, refusals
 
 import pto_gpu as pto
@@ -122,3 +123,97 @@ def test_all_errors_are_reported_in_the_order_of_the_text() -> None:
         program.verify("a2a3")
     assert [d[:2] for d in refused.value.diagnostics] == [(1, 7), (2, 7), (3, 7)]
     program.verify("a5")
+
+
+def _reshaped(reshape: str, use: str) -> Any:
+    """A function of %n, in which %t has 16x16 valid elements before ``reshape``."""
+    return parse(f"""func.func @f(%a: {T}, %d: {T}, %n: index) {{
+%c0 = arith.constant 0 : index
+%c1 = arith.constant 1 : index
+%c8 = arith.constant 8 : index
+%c16 = arith.constant 16 : index
+%t = pto.alloc_tile valid_row = %c16 valid_col = %c16 : {LATE}
+pto.tprelu ins(%a, %a : {T}, {T}) outs(%t : {LATE})
+%more = arith.cmpi slt, %c0, %n : index
+{reshape}pto.set_validshape %t, %c8, %c8 : {LATE}
+{use}pto.tpartmin ins(%t, %t : {LATE}, {LATE}) outs(%d : {T})
+}}
+return }}""")
+
+
+@pytest.mark.parametrize(
+    ("reshape", "use"),
+    [
+        ("scf.if %more {\n", "} else {\n"),
+        ("scf.for %i = %c0 to %n step %c1 {\n", "}\nscf.if %more {\n} else {\n"),
+    ],
+)
+def test_what_a_region_may_have_changed_is_not_known(reshape: str, use: str, rng: np.random.Generator) -> None:
+    """One branch says nothing about the other, nor a loop about what follows: it may not run."""
+    program = _reshaped(reshape, use)
+    program.verify()
+    a = tiles(rng)
+    same(program.run({"a": a, "d": a, "n": 0}), {"d": np.where(a > 0, a, a * a)})
+    same(program.run({"a": a, "d": a, "n": 1}), {"d": a})
+
+
+def test_an_address_that_is_known_at_run_time_only(rng: np.random.Generator) -> None:
+    text = f"""
+%c0 = arith.constant 0 : i64
+%t = pto.alloc_tile addr = %x : {T}
+%u = pto.alloc_tile addr = %c0 : {T}
+pto.tprelu ins(%a, %a : {T}, {T}) outs(%t : {T})
+pto.tpartmin ins(%u, %u : {T}, {T}) outs(%d : {T})
+"""
+    program = parse(text)
+    program.verify()
+    a = tiles(rng)
+    same(program.run({"a": a, "x": 0}, outputs=["d"]), {"d": np.where(a > 0, a, a * a)})
+    message = "pto.tpartmin: %u is read, but nothing wrote it"
+    assert failure(program, {"a": a, "x": 0x1000}) == (6, 1, message)
+
+
+def test_an_input_that_is_assigned_is_needed() -> None:
+    program = parse(f"tassign %a, @tile(0x0)\n%m = tpartmin %a, %a : {T}")
+    assert failure(program, {}) == (1, 9, f"input a is missing: a tile, {T}")
+
+
+def test_an_input_that_only_a_called_function_reads_is_needed() -> None:
+    program = parse(f"""func.func private @g(%x: {T}) -> {T} {{
+%z = pto.tpartmin %x, %x : ({T}, {T}) -> {T}
+return %z : {T} }}
+func.func @f(%a: {T}) -> {T} {{
+%r = func.call @g(%a) : ({T}) -> {T}
+return %r : {T} }}""")
+    assert failure(program, {}) == (4, 14, f"input a is missing: a tile, {T}")
+
+
+def test_a_called_function_may_move_a_tile(rng: np.random.Generator) -> None:
+    """What is loaded into it afterwards may lie anywhere: at the address of %u, here."""
+    program = parse(f"""func.func private @g(%x: {T}) {{
+pto.tassign %x, @tile(0x1000)
+return }}
+func.func @f(%v: !pto.tensor_view<16x16xf32>, %o: !pto.tensor_view<16x16xf32>) {{
+%c0 = arith.constant 0 : i64
+%c4096 = arith.constant 4096 : i64
+%t = pto.alloc_tile addr = %c0 : {T}
+%u = pto.alloc_tile addr = %c4096 : {T}
+pto.tload ins(%v : !pto.tensor_view<16x16xf32>) outs(%t : {T})
+func.call @g(%t) : ({T}) -> ()
+pto.tload ins(%v : !pto.tensor_view<16x16xf32>) outs(%t : {T})
+%d = pto.tprelu %u, %u : ({T}, {T}) -> {T}
+pto.tstore ins(%d : {T}) outs(%o : !pto.tensor_view<16x16xf32>)
+return }}""")
+    program.verify()
+    a = tiles(rng)
+    same(program.run({"v": a}), {"o": np.where(a > 0, a, a * a)})
+
+
+def test_one_function_writes_nothing_for_another() -> None:
+    body = "%c0 = arith.constant 0 : i64\n%t = pto.alloc_tile addr = %c0 : {T}\n{line}\nreturn"
+    write = f"pto.tpartmin ins(%a, %a : {T}, {T}) outs(%t : {T})"
+    read = f"%r = pto.tpartmin %t, %t : ({T}, {T}) -> {T}"
+    texts = [f"func.func @{n}(%a: {T}) {{\n{body.format(T=T, line=x)} }}" for n, x in (("f", write), ("g", read))]
+    with pytest.raises(pto.AsmError) as refused:
+        parse("\n".join(texts)).verify()
+    assert refused.value.diagnostics == ((9, 6, "pto.tpartmin: %t is read, but nothing wrote it"),)

@@ -15,9 +15,9 @@ import pytest
 import pto_gpu as pto
 from pto_gpu.campaign import run
 from pto_gpu.campaign.against import Implementation, TileCall, load
-from pto_gpu.campaign.explain.lines import failure_text
 from pto_gpu.campaign.files import saved
 from pto_gpu.campaign.reports import text as report
+from pto_gpu.campaign.reports.diagnosis import failure_text
 from pto_gpu.campaign.run import run_campaign
 from pto_gpu.campaign.settings import Campaign
 

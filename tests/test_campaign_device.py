@@ -23,10 +23,11 @@ from pto_gpu.campaign.results import Crash, Result
 from pto_gpu.campaign.run import run_campaign
 from pto_gpu.campaign.settings import Campaign
 from pto_gpu.campaign.tiles import storage
-from pto_gpu.campaign.tiles.device_draw import TORCH, DeviceBuffers, draw_on_device, parts
+from pto_gpu.campaign.tiles.device_draw import DeviceBuffers, draw_on_device, parts
 from pto_gpu.campaign.tiles.storage import block_tiles
 from pto_gpu.campaign.tiles.valid import regions_of
 from pto_gpu.isa import instructions
+from pto_gpu.torch_arrays import TORCH
 from pto_gpu.types import ELEMENT_TYPES
 
 DEVICE = "cuda:0" if GPU else "cpu"

@@ -12,11 +12,11 @@ from mutants import reference, regions, rules
 
 from pto_gpu.campaign import run
 from pto_gpu.campaign.explain import diagnose
-from pto_gpu.campaign.explain import lines as explain_report
 from pto_gpu.campaign.explain.diagnose import diagnose_evidence
 from pto_gpu.campaign.explain.evidence import Evidence
 from pto_gpu.campaign.explain.search import explain, faults
 from pto_gpu.campaign.files import dumps
+from pto_gpu.campaign.reports import diagnosis as diagnosis_report
 from pto_gpu.campaign.run import run_campaign
 from pto_gpu.campaign.settings import Campaign
 from pto_gpu.campaign.tiles.draw import draw
@@ -76,7 +76,7 @@ def test_a_dump_is_said_to_equal_another_rule_set(
     found = diagnose_evidence(checked.evidence, checked.comparison)
     assert theirs in found.explanation.agrees_with
     assert asked not in found.explanation.agrees_with
-    line = explain_report.diagnosis_lines(found)[0]
+    line = diagnosis_report.diagnosis_lines(found)[0]
     names = ", ".join(f"`{name}`" for name in found.explanation.agrees_with)
     count = f"{checked.comparison.elements} elements"
     assert line.startswith(f"  equals {names} in all 40 tiles; differs from `{asked}` in {count}: ")
@@ -91,10 +91,10 @@ def test_a_combination_without_a_name_is_spelled() -> None:
 
 def test_what_the_operands_are_is_said() -> None:
     found = diagnosed("TPARTARGMIN", ("f32", "i32"), rules(tie="src0"))
-    assert "differs from `isa` in" in (line := explain_report.diagnosis_lines(found)[0])
+    assert "differs from `isa` in" in (line := diagnosis_report.diagnosis_lines(found)[0])
     assert line.endswith(": ties")
     found = diagnosed("TPRELU", ("f16",), rules(zero="keep"))
-    assert explain_report.diagnosis_lines(found)[0].endswith(": zeros in src0")
+    assert diagnosis_report.diagnosis_lines(found)[0].endswith(": zeros in src0")
 
 
 # -- causes ------------------------------------------------------------------------------------------------
@@ -110,6 +110,42 @@ def test_a_fault_beside_another_rule_set_is_found(op: str, operand: str) -> None
     found = diagnosed(op, ("f32",), execute)
     assert found.explanation.causes == (f"{operand}'s valid region taken one column short, under formal",)
     assert found.explanation.agrees_with == ()
+
+
+def largest_of_row(call):
+    reference(call)
+    src, dst = call.tiles["src"], call.tiles["dst"]
+    for t in range(dst.batch):
+        rows, cols = src.region.of_tile(t)
+        dst.data[t, :rows, 0] = src.data[t, :rows, :cols].max(axis=1)
+
+
+def larger_of_pair(call):
+    reference(call)
+    a, b, dst = (call.tiles[name] for name in ("src0", "src1", "dst"))
+    for t in range(dst.batch):
+        rows, cols = (min(counts) for counts in zip(a.region.of_tile(t), b.region.of_tile(t), strict=True))
+        both = np.s_[t, :rows, :cols]
+        x, y = a.data[both], b.data[both]
+        if np.issubdtype(x.dtype, np.integer):
+            dst.data[both] = np.maximum(x, y)
+            continue
+        larger = np.where((x > y) | ((x == y) & ~np.signbit(x)), x, y)
+        dst.data[both] = np.where(np.isnan(x) | np.isnan(y), np.float32(np.nan), larger)
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "execute"),
+    [
+        ("TPARTMIN", "i16", larger_of_pair),
+        ("TPARTMIN", "u32", larger_of_pair),
+        ("TPARTMIN", "f32", larger_of_pair),
+        ("TROWMIN", "i8", largest_of_row),
+        ("TROWMIN", "u8", largest_of_row),
+    ],
+)
+def test_a_maximum_is_said_to_be_one(op: str, dtype: str, execute: Any) -> None:
+    assert diagnosed(op, (dtype,), execute).explanation.causes == ("values compared the other way round",)
 
 
 def other_payload(x):
@@ -144,6 +180,26 @@ def test_the_kind_of_difference_is_said_where_no_fault_gives_the_bits(change: An
     assert diagnosed("TPRELU", ("f32",), after(change)).explanation.causes == (cause,)
 
 
+@pytest.mark.parametrize(
+    ("op", "wrong", "cause"),
+    [
+        ("TPRELU", rules(zero="keep"), "x = ±0 returned as it is"),
+        ("TPRELU", regions({"dst": (0, -1)}), "dst's valid region taken one column short"),
+        ("TPARTMIN", rules(nan="number"), "NaN dropped"),
+    ],
+)
+def test_bits_of_nans_do_not_hide_a_fault(op: str, wrong: Any, cause: str) -> None:
+    def execute(call):
+        wrong(call)
+        dst = call.tiles["dst"]
+        where = bits(dst.data) != 0xA5A5A5A5  # what was not written stays so
+        dst.data[...] = np.where(where, other_payload(dst.data), dst.data)
+
+    found = diagnosed(op, ("f32",), execute).explanation
+    assert found.causes == (f"{cause}, with other bits in NaNs",)
+    assert found.agrees_with == ()
+
+
 def test_two_kinds_of_difference_are_said_together() -> None:
     change = after(lambda x: other_payload(np.where(x == 0, np.abs(x), x)))
 
@@ -156,7 +212,7 @@ def test_two_kinds_of_difference_are_said_together() -> None:
         "nothing but the bits of NaNs and the sign of zeros differs",
     )
     found = diagnosed("TPARTMIN", ("f32",), change)
-    assert found.explanation.causes == ("nothing but the bits of NaNs and the sign of zeros differs",)
+    assert found.explanation.causes == ("-0 written as +0, with other bits in NaNs",)
 
 
 def signs_of_zeros_at_random(call):
@@ -257,7 +313,7 @@ def test_every_fault_can_be_tried_and_changes_nothing(
 def test_what_was_not_tried_for_want_of_time_is_said() -> None:
     found = explain([evidence("TPARTMIN", ("i16",), regions({"dst": (-1, 0)}))], 1, seconds=0)
     assert (found.causes, found.complete) == ((), False)
-    lines = explain_report.diagnosis_lines(diagnose.Diagnosis(found))
+    lines = diagnosis_report.diagnosis_lines(diagnose.Diagnosis(found))
     assert lines == ["  no known cause found in the time there is"]
 
 
@@ -278,6 +334,20 @@ def test_a_failure_that_does_not_come_back_is_explained_by_what_was_seen() -> No
     assert found.shrunk.why_not.startswith("the tile did not fail alone, run 12 times")
 
 
+def test_a_wave_that_raises_does_not_hide_the_cause_in_another() -> None:
+    short = regions({"dst": (0, -1)})
+
+    def execute(call):
+        capacities = {(t.type.rows, t.type.cols) for t in call.tiles.values()}
+        if len(capacities) > 1:
+            raise RuntimeError("capacities differ")
+        short(call)
+
+    found = diagnosed("TPARTMIN", ("i32",), execute)
+    assert found.explanation.causes == ("dst's valid region taken one column short",)
+    assert found.notes == ["tiles 1024 to 2047 left out of the explanation: RuntimeError: capacities differ"]
+
+
 def test_a_fault_in_here_does_not_hide_the_mismatch(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*arguments, **keywords):
         raise ZeroDivisionError("no luck")
@@ -285,15 +355,15 @@ def test_a_fault_in_here_does_not_hide_the_mismatch(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(diagnose, "explain", broken)
     monkeypatch.setattr(diagnose, "shrink", broken)
     found = diagnosed("TPARTMIN", ("i16",), regions({"dst": (0, -1)}))
-    lines = explain_report.diagnosis_lines(found)
+    lines = diagnosis_report.diagnosis_lines(found)
     assert lines == ["  not explained: ZeroDivisionError: no luck", "  not shrunk: ZeroDivisionError: no luck"]
-    data = explain_report.diagnosis_data(found)
+    data = diagnosis_report.diagnosis_data(found)
     assert (data["causes"], data["shrunk"]) == ([], None)
 
 
 def test_an_equal_campaign_has_no_diagnosis() -> None:
     assert diagnosed("TPARTMIN", ("i16",), reference, tiles=100) is None
-    assert explain_report.diagnosis_lines(None) == []
+    assert diagnosis_report.diagnosis_lines(None) == []
 
 
 @pytest.mark.parametrize("wrong", ["cpu", "numpy"])

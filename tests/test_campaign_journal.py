@@ -19,12 +19,12 @@ from command_line import Inside
 
 import pto_gpu as pto
 from pto_gpu import backends
-from pto_gpu.campaign import journal
+from pto_gpu.campaign import journal, recipe
 from pto_gpu.campaign.journal import Journal
 from pto_gpu.campaign.results import Result
 from pto_gpu.campaign.run import run_campaign
 from pto_gpu.campaign.settings import Campaign
-from pto_gpu.campaign.tiles import draw, recipe
+from pto_gpu.campaign.tiles import draw
 
 #: The backend under test is wrong in one tile of each block, from the third on.
 WRONG = """

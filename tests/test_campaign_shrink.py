@@ -206,3 +206,12 @@ def test_what_was_seen_is_that_of_the_tile_that_is_kept() -> None:
     execute(call)
     assert call.tiles["dst"].data[0].view(np.uint32).tolist() == found.tile.seen["dst"].tolist()
     assert found.tile.seen["dst"].tolist() != found.tile.expected["dst"].tolist()
+
+
+def test_what_the_right_side_raises_is_not_put_down_to_the_implementation() -> None:
+    def absent(call):
+        raise KeyError("nothing to compare with")
+
+    wrong = one_wrong_element(0, 0)
+    with pytest.raises(KeyError, match="nothing to compare with"):
+        shrink(failure("TPARTMIN", ("i16",), wrong), wrong, absent)

@@ -55,6 +55,20 @@ def test_validate_targets_shapes_and_pairs(inside: Inside) -> None:
     assert (status, out.splitlines()[0].split(":")[0]) == (0, "TPARTARGMIN f16/u16 16x16")
 
 
+def test_validate_runs_every_element_type_that_is_named(inside: Inside) -> None:
+    chosen = ["--dtype", "i8", "--dtype", "f32", "--dtype", "int8_t", "--tiles", 9]
+    status, out, _ = inside("validate", "TPARTMIN", *chosen)
+    assert status == 0
+    assert [line.split(":")[0] for line in out.splitlines()[:2]] == ["TPARTMIN i8 16x32", "TPARTMIN f32 16x16"]
+    assert "2 combinations of element types, 18 tiles in " in out
+    status, out, _ = inside("validate", "TROWMIN", "TPARTMIN", *chosen)
+    names = [line.split(":")[0].rsplit(" ", 1)[0] for line in out.splitlines()[:4]]
+    assert (status, names) == (0, ["TROWMIN i8", "TROWMIN f32", "TPARTMIN i8", "TPARTMIN f32"])
+    status, out, err = inside("validate", "TPRELU", *chosen)
+    assert (status, out) == (2, "")
+    assert err == "error: TPRELU: element type i8 is not supported on a5: allowed f16, f32\n"
+
+
 def test_a_mismatch_is_shown_saved_and_replayed(inside: Inside, wrong_backend: None, tmp_path: Path) -> None:
     status, out, _ = inside("validate", "TPRELU", "--dtype", "f32", "--tiles", 64, "--save", "there", "--seed", 3)
     assert status == 1
@@ -136,7 +150,7 @@ def test_ctrl_c_prints_the_results_so_far_and_exits_130() -> None:
 def test_exhaustive_runs_say_what_they_covered_and_what_not(inside: Inside) -> None:
     status, out, _ = inside("validate", "TPARTMIN", "TROWMIN", "--dtype", "i8", "--exhaustive")
     assert status == 0
-    assert "TPARTMIN i8 exhaustive: equal, 65536 pairs, " in out
+    assert "TPARTMIN i8 exhaustive: equal, 65 536 pairs, " in out
     assert "TPARTMIN i8 exhaustive: every pair of src0 and src1, 65 536 pairs" in out
     assert "seed" not in out
     assert "profile" not in out

@@ -39,9 +39,9 @@ def test_any_call(backend: Backend, data: st.DataObject, case: Case, rules: str,
     for name in case.operands:
         rows, cols = data.draw(extent), data.draw(extent)
         layout = "ND"
-        if case.record.valid_pattern.startswith("partial") or (case.record.name == "TROWMIN" and name == "dst"):
+        if case.record.valid_pattern.startswith("partial") or (case.record.family == "row_reduce" and name == "dst"):
             layout = data.draw(st.sampled_from(["ND", "DN"]))
-        single = layout == "DN" and case.record.name == "TROWMIN"
+        single = layout == "DN" and case.record.family == "row_reduce"
         types[name] = tile_type(case.dtype(name), rows, 1 if single else cols, layout)
     batch = data.draw(st.integers(1, 5))
     rng = np.random.default_rng(seed)

@@ -261,6 +261,9 @@ def test_it_is_off_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
         else:
             monkeypatch.setenv("PTO_GPU_TUNE", value)
         assert triton_tune.asked_for() is wanted
+    monkeypatch.setenv("PTO_GPU_TUNE", "yes")
+    with pytest.raises(pto.ConstraintError, match="variable PTO_GPU_TUNE='yes' is out of range: allowed 0 to 1"):
+        triton_tune.asked_for()
 
 
 def test_only_compiled_kernels_are_tuned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

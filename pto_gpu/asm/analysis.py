@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xdsl.dialects import func, scf
-from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from pto_gpu.asm.ops import AssignOp, InstructionOp, LoadOp, SetValidShapeOp, StoreOp, TileOp
 from pto_gpu.asm.types import is_tile, tile_type
@@ -160,9 +160,9 @@ def top_level_tiles(function: func.FuncOp) -> list[SSAValue]:
     return [v for v in values if is_tile(v.type)]
 
 
-def is_after(op: Operation, first: Operation, block: Block | None) -> bool:
-    """Whether ``op``, or what it is nested in, stands after ``first`` in ``block``."""
+def is_after(op: Operation, first: Operation) -> bool:
+    """Whether ``op``, or what it is nested in, stands after ``first`` in the same block."""
     outer: Operation | None = op
-    while outer is not None and outer.parent is not block:
+    while outer is not None and outer.parent is not first.parent:
         outer = outer.parent_op()
     return outer is not None and first.is_before_in_block(outer)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +14,9 @@ from xdsl.ir import SSAValue
 from pto_gpu import interop
 from pto_gpu.asm.diagnostics import Diagnostic, asm_error, asm_error_at
 from pto_gpu.asm.parser import Parsed
-from pto_gpu.asm.spellings import element_type
-from pto_gpu.asm.types import TILE_TYPES, VIEW_TYPES, PtrAttr, is_tile, tile_type
+from pto_gpu.asm.types import TILE_TYPES, VIEW_TYPES, PtrAttr, element_of, is_tile, tile_type, view_shape
 from pto_gpu.asm.values import Array
-from pto_gpu.errors import ConstraintError, PtoError, TypeMismatch
+from pto_gpu.errors import ConstraintError, PtoError, TypeMismatch, nearest
 from pto_gpu.tilebuf import TileBuf
 from pto_gpu.types import DYNAMIC, ELEMENT_TYPES, ElementType, TileBufType, count, element_type_of
 
@@ -79,10 +77,9 @@ def _check_names(parsed: Parsed, arguments: list[SSAValue], inputs: Mapping[str,
             continue
         if not isinstance(name, str):
             raise TypeMismatch(f"inputs must have names: seen {type(name).__name__}")
-        near = difflib.get_close_matches(name, allowed, n=1, cutoff=0.6)
-        hint = f"; did you mean {near[0]}?" if near else ""
         names = ", ".join(parsed.name_of(v) for v in arguments) or "none"
-        raise asm_error_at(f"there is no input {name!r}: allowed {names}{hint}", parsed.span_of(parsed.module))
+        message = f"there is no input {name!r}: allowed {names}{nearest(name, allowed)}"
+        raise asm_error_at(message, parsed.span_of(parsed.module))
 
 
 def _bind_one(name: str, value: SSAValue, given: Any, valid: Any, needed: bool, written: bool) -> Any:
@@ -122,16 +119,12 @@ def _tile(name: str, value: SSAValue, given: Any, valid: Any) -> TileBuf:
         data = _bits(given, ty.element)
         rows, cols = _counts(what, valid)
     if stated is not None:
-        rows, cols = (_kept(what, axis, seen, said) for axis, seen, said in _axes(stated, rows, cols))
+        rows, cols = _kept(what, "row", rows, stated.v_row), _kept(what, "col", cols, stated.v_col)
     full = (n if n is not None else extent for n, extent in ((rows, ty.rows), (cols, ty.cols)))
     try:
         return TileBuf.from_array(data, ty, *full)
     except PtoError as error:
         raise type(error)(f"{what}: {str(error).removeprefix('TileBuf.from_array: ')}") from None
-
-
-def _axes(stated: TileBufType, rows: Any, cols: Any) -> list[tuple[str, Any, int]]:
-    return [("row", rows, stated.v_row), ("col", cols, stated.v_col)]
 
 
 def _kept(what: str, axis: str, seen: Any, said: int) -> Any:
@@ -155,8 +148,8 @@ def _type_of(what: str, given: Any, value: SSAValue) -> TileBufType:
         seen = type(given).__name__ if shape is None else f"shape {list(shape)}"
         raise TypeMismatch(f"{what}: an array [batch, rows, cols] or a TileBuf is needed: seen {seen}")
     element = _element_of(what, given)
-    said = value.type.data.dtype  # type: ignore[attr-defined]  # a tile type
-    if said is not None and said != element.name:
+    said = element_of(value.type)
+    if said is not None and said is not element:
         raise TypeMismatch(f"{what}: array of {element}: the program says {said}")
     rows, cols = int(shape[-2]), int(shape[-1])
     try:
@@ -203,8 +196,9 @@ def _counts(what: str, valid: Any) -> tuple[Any, Any]:
 
 
 def _array(name: str, value: SSAValue, given: Any, *, written: bool) -> Array:
-    what, ty = f"input {name}", value.type
-    element = element_type(ty.data if isinstance(ty, PtrAttr) else ty.data.dtype)  # type: ignore[attr-defined]
+    what = f"input {name}"
+    element = element_of(value.type)
+    assert element is not None  # a pointer and a view say it
     array = Array(name, element, 0, "cpu")
     array.written = written
     if given is None:
@@ -214,8 +208,8 @@ def _array(name: str, value: SSAValue, given: Any, *, written: bool) -> Array:
     data, array.device = interop.adopt(_bits(given, element), element, what)
     if data.ndim < 1:
         raise TypeMismatch(f"{what}: an array [batch, ...] is needed: seen a scalar")
-    if isinstance(ty, VIEW_TYPES):
-        _check_sizes(what, ty.data.sizes, tuple(data.shape[1:]))
+    if isinstance(value.type, VIEW_TYPES):
+        _check_sizes(what, view_shape(value).sizes, tuple(data.shape[1:]))
     array.data, array.bound = data, True
     return array
 

@@ -10,7 +10,7 @@ from xdsl.ir import SSAValue
 from xdsl.utils.exceptions import InterpretationError
 
 from pto_gpu import intrinsics
-from pto_gpu.asm.direct import Transfers
+from pto_gpu.asm.copy_elision import Transfers
 from pto_gpu.asm.ops import (
     AllocTileOp,
     AssignOp,
@@ -21,8 +21,17 @@ from pto_gpu.asm.ops import (
     instruction_ops,
 )
 from pto_gpu.asm.types import tile_type, view_shape
-from pto_gpu.asm.values import Array, Tile, View, dense, device_of, flattened, moved
-from pto_gpu.asm.verify import partition_message, transfer_message
+from pto_gpu.asm.values import (
+    Array,
+    Tile,
+    View,
+    dense,
+    device_of,
+    flattened,
+    moved,
+    partition_message,
+    transfer_message,
+)
 from pto_gpu.asm.view_ops import MakeTensorViewOp, PartitionViewOp
 from pto_gpu.defaults import Options
 from pto_gpu.errors import LayoutError
@@ -31,9 +40,6 @@ from pto_gpu.memory import TASSIGN, UbTile, UnifiedBuffer
 from pto_gpu.regions import Region
 from pto_gpu.tilebuf import TileBuf, check_tile_type, region_of
 from pto_gpu.types import DYNAMIC, TileBufType
-
-#: Operations that one wave may run; a loop that never ends stops here.
-MAX_STEPS = 1_000_000
 
 
 class Wave:
@@ -110,7 +116,7 @@ class Wave:
             ty = tile_type(tile.value.type)
             if ty is None:
                 raise InterpretationError(f"%{tile.name} has no type yet: give it a complete !pto.tile_buf type")
-            old = self.storage(tile.value, ty, _full_region(ty), self)
+            old = self.storage(tile.value, ty, _region(ty, ty.rows, ty.cols), self)
         if isinstance(old, UbTile):
             TASSIGN(old, address)
             return
@@ -148,9 +154,9 @@ def _span(tiles: UbTile) -> tuple[int, int]:
     return tiles.bound_address(), tiles.bound_address() + tiles.type.nbytes
 
 
-def _full_region(ty: TileBufType) -> Region:
-    rows, cols = (extent if n == DYNAMIC else n for n, extent in ((ty.v_row, ty.rows), (ty.v_col, ty.cols)))
-    return Region(rows, cols)
+def _region(ty: TileBufType, rows: Any, cols: Any) -> Region:
+    """The valid region that the type says; ``rows`` and ``cols`` where it leaves them open."""
+    return Region(rows if ty.v_row == DYNAMIC else ty.v_row, cols if ty.v_col == DYNAMIC else ty.v_col)
 
 
 def _index(value: Any) -> int:
@@ -191,13 +197,11 @@ def _give_storage(wave: Wave, op: InstructionOp, tiles: Mapping[str, TileBuf], d
     for dst, ty, result in zip(dsts, stated, said, strict=True):
         if dst.tiles is not None:
             continue
-        region = result.region if result is not None else Region(DYNAMIC, DYNAMIC)
-        if ty is not None:
-            rows, cols = region
-            region = Region(rows if ty.v_row == DYNAMIC else ty.v_row, cols if ty.v_col == DYNAMIC else ty.v_col)
-        elif result is not None:
+        made = result.region if result is not None else Region(DYNAMIC, DYNAMIC)
+        region = made if ty is None else _region(ty, *made)
+        if ty is None:
+            assert result is not None
             ty = result.type
-        assert ty is not None
         dst.tiles = wave.storage(dst.value, ty, region, wave)
 
 
@@ -231,9 +235,8 @@ class TileFunctions(type("_Instructions", (InterpreterFunctions,), _INSTRUCTIONS
         if ty is None:  # <...>: known when it is written
             return (self.wave.define(op.res, None, written=False),)
         check_tile_type(ty, op.name)
-        full = _full_region(ty)
-        rows, cols = (n if g is None else g for n, g in zip(full, given, strict=True))
-        region = region_of(ty, self.wave.batch, rows, cols, op.name)
+        counts = (extent if n is None else n for n, extent in zip(given, (ty.rows, ty.cols), strict=True))
+        region = region_of(ty, self.wave.batch, *_region(ty, *counts), op.name)
         if address is None:
             return (self.wave.define(op.res, self.wave.storage(op.res, ty, region, self.wave), written=False),)
         tiles = TASSIGN(self.wave.buffer.tile(ty, *region), address)
@@ -284,7 +287,7 @@ class TileFunctions(type("_Instructions", (InterpreterFunctions,), _INSTRUCTIONS
             if offset < 0 or size <= 0 or stated[axis] not in (DYNAMIC, size):
                 raise InterpretationError(f"offset {offset} and size {size} of dimension {axis} make no {op.res.type}")
             if offset + size > limit:
-                raise InterpretationError(partition_message("", axis, offset, size, limit).removeprefix(": "))
+                raise InterpretationError(partition_message(axis, offset, size, limit))
         return (view.part(offsets, sizes),)
 
     @impl(LoadOp)
@@ -298,9 +301,7 @@ class TileFunctions(type("_Instructions", (InterpreterFunctions,), _INSTRUCTIONS
         rows, cols = view.grid
         if tile.tiles is None:
             ty = tile_type(tile.value.type) or TileBufType(view.array.element.name, rows, cols)
-            stated = (DYNAMIC, DYNAMIC) if tile_type(tile.value.type) is None else (ty.v_row, ty.v_col)
-            counts = [seen if said == DYNAMIC else said for seen, said in zip((rows, cols), stated, strict=True)]
-            region = region_of(ty, self.wave.batch, counts[0], counts[1], op.name)
+            region = region_of(ty, self.wave.batch, *_region(ty, rows, cols), op.name)
             tile.tiles = self.wave.storage(tile.value, ty, region, self.wave)
         self._check_transfer(view, tile.tiles)
         lying = None
@@ -334,4 +335,4 @@ class TileFunctions(type("_Instructions", (InterpreterFunctions,), _INSTRUCTIONS
             raise InterpretationError(f"the tile has element type {tiles.type.dtype}, the view {view.array.element}")
         if not tiles.region.uniform or view.grid != tuple(tiles.region):
             shown = tiles.region if tiles.region.uniform else ("another for each tile",)
-            raise InterpretationError(transfer_message("", view.sizes, shown).removeprefix(": "))
+            raise InterpretationError(transfer_message(view.sizes, shown))

@@ -1,6 +1,6 @@
 """The operations of the ``pto`` dialect: one for each record of :mod:`pto_gpu.isa`, and those around them.
 
-An operation on tiles has three forms in text (:mod:`pto_gpu.asm.forms`). In the IR, one in the destination-passing
+An operation on tiles has three forms in text (:mod:`pto_gpu.asm.reading`). In the IR, one in the destination-passing
 form has ``outs`` and no result; one in the synchronous form has the property ``sync``.
 """
 
@@ -29,15 +29,10 @@ from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
 from pto_gpu.asm import reading, writing
-from pto_gpu.asm.types import (
-    VIEW_TYPES,
-    TileBufAttr,
-    is_integer,
-    is_tile,
-)
+from pto_gpu.asm.types import VIEW_TYPES, TileBufAttr, is_integer, is_tile, tile_type
 from pto_gpu.isa import instructions
 from pto_gpu.isa.record import Instruction, Kind
-from pto_gpu.types import DYNAMIC, TileBufType
+from pto_gpu.types import DYNAMIC
 
 
 class TileOp(IRDLOperation):
@@ -250,14 +245,14 @@ class AllocTileOp(IRDLOperation):
         for name, operand in (("addr", self.addr), ("valid_row", self.valid_row), ("valid_col", self.valid_col)):
             if operand is not None and not is_integer(operand.type):
                 raise VerifyException(f"{name} must be an integer: seen {operand.type}")
-        data = self.res.type.data  # type: ignore[attr-defined]  # a tile type
-        if not isinstance(self.res.type, TileBufAttr) or not isinstance(data, TileBufType):
+        ty = tile_type(self.res.type)
+        if ty is None or not isinstance(self.res.type, TileBufAttr):
             if self.addr is not None or self.valid_row is not None or self.valid_col is not None:
                 raise VerifyException("addr, valid_row and valid_col need a complete !pto.tile_buf type")
             return
         for name, operand, extent in (
-            ("valid_row", self.valid_row, data.v_row),
-            ("valid_col", self.valid_col, data.v_col),
+            ("valid_row", self.valid_row, ty.v_row),
+            ("valid_col", self.valid_col, ty.v_col),
         ):
             if extent == DYNAMIC and operand is None:
                 raise VerifyException(f"{name} must be given: the type has ? there")
@@ -324,8 +319,8 @@ class SetValidShapeOp(IRDLOperation):
                 raise VerifyException(f"{name} must be an integer: seen {operand.type}")
         if not is_tile(self.tile.type):
             raise VerifyException(f"set_validshape works on a tile: seen {self.tile.type}")
-        data = self.tile.type.data  # type: ignore[attr-defined]  # a tile type
-        if isinstance(data, TileBufType) and (data.v_row, data.v_col) != (DYNAMIC, DYNAMIC):
+        ty = tile_type(self.tile.type)
+        if ty is not None and (ty.v_row, ty.v_col) != (DYNAMIC, DYNAMIC):
             raise VerifyException(f"the valid region of {self.tile.type} is fixed: write valid=?x? in its type")
 
     @classmethod

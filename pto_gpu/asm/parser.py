@@ -6,7 +6,6 @@ one place and complete in another, and the position of every operation and input
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, NoReturn
@@ -27,6 +26,7 @@ from pto_gpu.asm.lexer import PtoLexer, check_depth
 from pto_gpu.asm.ops import StoreOp, TileOp
 from pto_gpu.asm.printer import new_name
 from pto_gpu.asm.types import merged
+from pto_gpu.errors import nearest
 
 
 @cache
@@ -209,11 +209,8 @@ class PtoParser(Parser):
                 if not issubclass(found, IRDLOperation):
                     break
                 return found
-        known = {op.name: op.name for op in self.ctx.loaded_ops}
-        known |= {op.name.removeprefix("pto."): op.name for op in self.ctx.loaded_ops}
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise ParseError(self._name_spans[-1], f"operation {name} is not known{hint}")
+        known = [word for op in self.ctx.loaded_ops for word in (op.name, op.name.removeprefix("pto."))]
+        raise ParseError(self._name_spans[-1], f"operation {name} is not known{nearest(name, known)}")
 
     # -- values -------------------------------------------------------------------------------------------
 
@@ -228,7 +225,7 @@ class PtoParser(Parser):
         self.ssa_values = outside
         return region
 
-    def resolve_operand(self, operand: UnresolvedOperand, type: Any) -> Any:
+    def resolve_operand(self, operand: UnresolvedOperand, type: Attribute | None) -> SSAValue:  # type: ignore[override]  # None is new
         """The value of that name; a new input if there is none. ``type`` None: whatever the value has."""
         name = operand.operand_name
         value = self._inputs.get(name) if not self._functions else None
@@ -252,8 +249,7 @@ class PtoParser(Parser):
     def _undefined(self, operand: UnresolvedOperand, type: Attribute | None) -> BlockArgument:
         name = operand.operand_name
         if self._functions:
-            near = difflib.get_close_matches(name, self.ssa_values, n=1, cutoff=0.6)
-            hint = f"; did you mean %{near[0]}?" if near else ""
+            hint = nearest(f"%{name}", [f"%{known}" for known in self.ssa_values])
             self.raise_error(f"%{name} is not defined{hint}", operand.span)
         if operand.index:
             self.raise_error(f"%{name} is an input, which has no #{operand.index}", operand.span)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from xdsl.dialects import func
 from xdsl.dialects.builtin import StringAttr, UnitAttr
@@ -19,11 +19,8 @@ from pto_gpu.asm.verify import Verifier
 from pto_gpu.defaults import current_options
 from pto_gpu.errors import TypeMismatch
 from pto_gpu.numerics import Numerics
+from pto_gpu.targets import TARGETS
 from pto_gpu.types import DYNAMIC, ElementType
-
-#: Names of machine generations that compilers write into a module, and our targets.
-_ARCHITECTURES: Final = {"a5": "a5", "a3": "a2a3", "a2": "a2a3", "a2a3": "a2a3"}
-_DEVICES: Final = {"Ascend910B": "a2a3", "Ascend910C": "a2a3", "Ascend910_93": "a2a3", "Ascend950": "a5"}
 
 
 def parse(text: str, filename: str = "<text>") -> Program:
@@ -55,18 +52,18 @@ class Program:
     @property
     def target(self) -> str | None:
         """The target that the module names, or None. Raises AsmError for one that is not known."""
-        attributes = self._parsed.module.attributes
-        for key in ("pto.target_arch", "pto.device-spec"):
-            seen = attributes.get(key)
+        architectures = {word: t.name for t in TARGETS.values() for word in t.architectures}
+        devices = {word: t.name for t in TARGETS.values() for word in t.devices}
+        for key, known in (("pto.target_arch", architectures), ("pto.device-spec", devices)):
+            seen = self._parsed.module.attributes.get(key)
             if seen is None:
                 continue
             word = seen.data if isinstance(seen, StringAttr) else ""
-            found = _ARCHITECTURES.get(word.lower()) if key == "pto.target_arch" else _device_target(word)
-            if found is None:
-                known = _ARCHITECTURES if key == "pto.target_arch" else _DEVICES
+            name = word.lower() if known is architectures else next(filter(word.startswith, devices), "")
+            if name not in known:
                 message = f"{key} is {seen}: allowed {', '.join(known)}"
                 raise asm_error_at(message, self._parsed.span_of(self._parsed.module))
-            return found
+            return known[name]
         return None
 
     def verify(self, target: str | None = None) -> None:
@@ -96,7 +93,7 @@ class Program:
 
         Raises AsmError where the form cannot say what the program does.
         """
-        from pto_gpu.asm.forms import converted
+        from pto_gpu.asm.convert import converted
 
         parsed = converted(self._parsed, form)
         return printer.printed(parsed.module, parsed.names, snippet=parsed.snippet)
@@ -209,7 +206,3 @@ class Program:
         if len(candidates) != 1:
             raise asm_error_at(f"more than one function could be run: name one of {', '.join(functions)}", at)
         return candidates[0]
-
-
-def _device_target(word: str) -> str | None:
-    return next((target for prefix, target in _DEVICES.items() if word.startswith(prefix)), None)

@@ -14,8 +14,8 @@ from xdsl.dialects.builtin import IndexType, IntegerAttr, UnitAttr, i64
 from xdsl.ir import Attribute, SSAValue
 from xdsl.parser import Parser, UnresolvedOperand
 
-from pto_gpu.asm.spellings import OpenTile
-from pto_gpu.asm.types import TileAttr, is_integer
+from pto_gpu.asm.type_spellings import OpenTile
+from pto_gpu.asm.types import TileAttr, is_integer, pto_parser
 
 if TYPE_CHECKING:
     from pto_gpu.asm.ops import AllocTileOp, AssignOp, StoreOp, TileOp
@@ -41,8 +41,7 @@ class Signature(NamedTuple):
 
 def is_sync(parser: Parser) -> bool:
     """Whether the operation that is being parsed is written without the prefix of the dialect."""
-    spelled: str = parser.spelled  # type: ignore[attr-defined]  # always a PtoParser
-    return "." not in spelled
+    return "." not in pto_parser(parser).spelled
 
 
 def parse_values(parser: Parser, count: int | None = None) -> list[UnresolvedOperand]:
@@ -163,12 +162,6 @@ def _parse_dps(cls: type[TileOp], parser: Parser) -> TileOp:
     return cls.make(sources, tmp, outs, [], sync=False, attributes=_attributes(cls, parser))
 
 
-def resolve(parser: Any, operand: UnresolvedOperand, ty: Attribute | None) -> SSAValue:
-    """The value of an operand; ``ty`` None: with the type that it has."""
-    value: SSAValue = parser.resolve_operand(operand, ty)
-    return value
-
-
 def parse_resolved(parser: Parser, group: list[Typed]) -> list[SSAValue]:
     """The values of a group."""
     return [parser.resolve_operand(name, OPEN if ty is None else ty) for name, ty in group]
@@ -223,9 +216,9 @@ def _clause(parser: Parser) -> tuple[str, int, int] | None:
         return None
     end = start + len(word)
     if parser.parse_optional_punctuation("=") is None:
-        parser.resume_at(start)  # type: ignore[attr-defined]  # always a PtoParser
+        pto_parser(parser).resume_at(start)
         return None
-    parser.resume_at(end)  # type: ignore[attr-defined]
+    pto_parser(parser).resume_at(end)
     return word, start, end
 
 
@@ -250,7 +243,8 @@ def parse_store(cls: type[StoreOp], parser: Parser) -> StoreOp:
         typed = _stored(cls, parser)
     refuse_clauses(parser, cls.name)
     tile, view = typed
-    operands = [resolve(parser, tile.name, tile.type or OPEN), resolve(parser, view.name, view.type)]
+    resolve = pto_parser(parser).resolve_operand
+    operands = [resolve(tile.name, tile.type or OPEN), resolve(view.name, view.type)]
     return cls(operands=operands, properties={"dps": flag(dps), "sync": flag(sync and not dps)})
 
 
@@ -304,9 +298,8 @@ def parse_counts(parser: Parser, operands: list[UnresolvedOperand]) -> list[SSAV
 def _integer(parser: Parser, operand: UnresolvedOperand, ty: Attribute | None) -> SSAValue:
     """A scalar operand; an address may be of any integer type, and is an i64 where nothing says more."""
     if ty is None:
-        known: bool = parser.is_defined(operand.operand_name)  # type: ignore[attr-defined]  # always a PtoParser
-        ty = None if known else i64
-    return resolve(parser, operand, ty)
+        ty = None if pto_parser(parser).is_defined(operand.operand_name) else i64
+    return pto_parser(parser).resolve_operand(operand, ty)
 
 
 def parse_assign(cls: type[AssignOp], parser: Parser) -> AssignOp:
@@ -323,9 +316,8 @@ def parse_assign(cls: type[AssignOp], parser: Parser) -> AssignOp:
         parser.parse_punctuation(")", " at the end of ins")
     tile_value = parser.resolve_operand(tile, types[0] if types else OPEN)
     addr_type = types[1] if len(types) > 1 and is_integer(types[1]) else None
-    operands = [[tile_value], [] if addr is None else [_integer(parser, addr, addr_type)]]
     return cls(
-        operands=[tile_value, operands[1]],
+        operands=[tile_value, [] if addr is None else [_integer(parser, addr, addr_type)]],
         result_types=[[result] if result is not None else []],
         properties={"at": at, "dps": flag(dps), "sync": flag(sync and not dps)},
     )

@@ -15,19 +15,21 @@ from xdsl.utils.exceptions import InterpretationError
 from pto_gpu import interop
 from pto_gpu.asm import analysis, scalars
 from pto_gpu.asm.bind import Bound
+from pto_gpu.asm.copy_elision import Transfers
 from pto_gpu.asm.diagnostics import asm_error_at, sentence
-from pto_gpu.asm.direct import Transfers
-from pto_gpu.asm.interpret import MAX_STEPS, TileFunctions, Wave
+from pto_gpu.asm.interpret import TileFunctions, Wave
 from pto_gpu.asm.ops import AllocTileOp, TileOp
 from pto_gpu.asm.parser import Parsed
-from pto_gpu.asm.static import WAVE_BYTES
-from pto_gpu.asm.types import VIEW_TYPES, is_tile, tile_type
-from pto_gpu.asm.values import Array, Tile, View, device_of, moved, zero_outside
+from pto_gpu.asm.types import VIEW_TYPES, is_tile, tile_type, view_shape
+from pto_gpu.asm.values import WAVE_BYTES, Array, Tile, View, device_of, moved, zero_outside
 from pto_gpu.defaults import Options
 from pto_gpu.errors import AsmError, BackendError, PtoError
 from pto_gpu.regions import Region
 from pto_gpu.tilebuf import TileBuf
 from pto_gpu.types import DYNAMIC, ElementType, TileBufType
+
+#: Operations that one wave may run; a loop that never ends stops here.
+MAX_STEPS: Final = 1_000_000
 
 #: A GPU has room for larger waves, and wants them.
 GPU_WAVE_BYTES: Final = 4 << 30
@@ -202,7 +204,7 @@ class Runner:
         return wave.define(value, tiles, written=True)
 
     def _view(self, value: SSAValue, array: Array) -> View:
-        stated: tuple[int, ...] = value.type.data.sizes  # type: ignore[attr-defined]  # a view type
+        stated = view_shape(value).sizes
         if array.data is None:
             if DYNAMIC in stated:
                 message = f"input {array.name} is missing: its type leaves the sizes open"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Final, NoReturn, cast
 
 from xdsl.dialects.builtin import AnyFloat, IndexType, IntegerType, i64
 from xdsl.ir import Attribute, Data, SSAValue, TypeAttribute
@@ -12,40 +12,36 @@ from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 
-from pto_gpu.asm.spellings import OpenTile, TileData, element_type, mlir_name, spelled, tile_data
+from pto_gpu.asm.type_spellings import OpenTile, TileData, element_type, mlir_name, spelled, tile_data
 from pto_gpu.errors import PtoError
 from pto_gpu.types import DYNAMIC, ElementType, TileBufType
+
+if TYPE_CHECKING:
+    from pto_gpu.asm.parser import PtoParser
 
 _VIEW: Final = re.compile(r"\s*((?:(?:\?|\d{1,18})\s*x\s*)+)([A-Za-z]\w*)\s*")
 #: Dimensions of a view; NumPy has no more than 64.
 _MAX_RANK: Final = 16
 
 
-class _RawParser(Protocol):
-    """What the types need of the parser: the text between angle brackets as it stands."""
-
-    def parse_angle_text(self) -> tuple[str, int]: ...
-
-    def fail_at(self, message: str, start: int, end: int) -> NoReturn: ...
-
-
-def _raw(parser: AttrParser) -> _RawParser:
-    return parser  # type: ignore[return-value]  # always a PtoParser
+def pto_parser(parser: AttrParser) -> PtoParser:
+    """The parser that xDSL hands to types and operations: ours, which can do more."""
+    return cast("PtoParser", parser)
 
 
 def _element(parser: AttrParser, spelling: str, start: int) -> str:
     try:
         return element_type(spelling).name
     except PtoError as error:
-        _raw(parser).fail_at(str(error), start, start + len(spelling))
+        pto_parser(parser).fail_at(str(error), start, start + len(spelling))
 
 
 def _tile(parser: AttrParser, *, valid_from_input: bool) -> TileData:
-    raw = _raw(parser)
-    body, offset = raw.parse_angle_text()
+    ours = pto_parser(parser)
+    body, offset = ours.parse_angle_text()
 
     def fail(message: str, start: int, end: int) -> NoReturn:
-        raw.fail_at(message, offset + start, offset + end)
+        ours.fail_at(message, offset + start, offset + end)
 
     return tile_data(body, fail, valid_from_input=valid_from_input)
 
@@ -95,15 +91,15 @@ class ViewShape:
 
 
 def _view(parser: AttrParser) -> ViewShape:
-    raw = _raw(parser)
-    body, offset = raw.parse_angle_text()
+    ours = pto_parser(parser)
+    body, offset = ours.parse_angle_text()
     match = _VIEW.fullmatch(body)
     if match is None:
         message = f"<{body.strip()}> is no shape: allowed sizes and an element type, such as <?x16xf32>"
-        raw.fail_at(message, offset, offset + len(body))
+        ours.fail_at(message, offset, offset + len(body))
     sizes = tuple(DYNAMIC if n.strip() == "?" else int(n) for n in match[1].split("x")[:-1])
     if len(sizes) > _MAX_RANK:
-        raw.fail_at(f"a view of {len(sizes)} dimensions: allowed {_MAX_RANK}", offset, offset + len(body))
+        ours.fail_at(f"a view of {len(sizes)} dimensions: allowed {_MAX_RANK}", offset, offset + len(body))
     return ViewShape(sizes, _element(parser, match[2], offset + match.start(2)))
 
 
@@ -148,7 +144,7 @@ class PtrAttr(Data[str], TypeAttribute):
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> str:
         """The element type."""
-        body, offset = _raw(parser).parse_angle_text()
+        body, offset = pto_parser(parser).parse_angle_text()
         text = body.strip()
         return _element(parser, text, offset + len(body) - len(body.lstrip()))
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,8 +13,10 @@ from pto_gpu.errors import ConstraintError
 from pto_gpu.tilebuf import TileBuf
 from pto_gpu.types import ElementType
 
+#: Bytes of the tiles that are in memory at once; a batch runs in waves that keep to it.
+WAVE_BYTES: Final = 256 << 20
 #: Bytes that a program may ask of an array for one batch element.
-MAX_ELEMENT_BYTES = 256 << 20
+MAX_ELEMENT_BYTES: Final = 256 << 20
 
 
 class Tile:
@@ -142,3 +144,14 @@ def moved(x: Any, device: str) -> Any:
 def device_of(x: Any) -> str:
     """Where an array is."""
     return "cpu" if isinstance(x, np.ndarray) else str(x.device)
+
+
+def transfer_message(sizes: Iterable[Any], region: Iterable[Any]) -> str:
+    """Why a part of a view and a tile cannot be copied to each other."""
+    part, valid = ("x".join(map(str, n)) for n in (sizes, region))
+    return f"the view has {part} elements, the tile's valid region is {valid}: they must be equal"
+
+
+def partition_message(axis: int, offset: int, size: int, limit: int) -> str:
+    """Why a part does not lie in a view."""
+    return f"{offset} + {size} in dimension {axis} is past the end of the view, which has {limit}"

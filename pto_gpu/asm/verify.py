@@ -1,12 +1,12 @@
 """What can be said against a program before it runs, for one target: every error, each at its operation.
 
-First the structure (xDSL's own checks), then a walk over the operations in the order of the text with what is known
-of each tile. The rules on tiles are those of the Python calls, with their messages.
+The operations are walked in the order of the text, with what is known of each tile. The rules on tiles are those of
+the Python calls, with their messages. That the program is well formed was checked before, by ``structure``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -30,8 +30,9 @@ from pto_gpu.asm.ops import (
     TileOp,
 )
 from pto_gpu.asm.parser import Parsed
-from pto_gpu.asm.static import WAVE_BYTES, Constants, StaticTile, static_tile
+from pto_gpu.asm.static_values import Constants, StaticTile, static_tile
 from pto_gpu.asm.types import element_of, is_tile, view_shape
+from pto_gpu.asm.values import WAVE_BYTES, partition_message, transfer_message
 from pto_gpu.asm.view_ops import MakeTensorViewOp, PartitionViewOp
 from pto_gpu.checks import check_call, region_problems, type_problems
 from pto_gpu.errors import PtoError
@@ -61,7 +62,7 @@ class Verifier:
         self._buffer = UnifiedBuffer(1, target)
         self._tiles: dict[SSAValue, StaticTile] = {}
         self._ub_written: list[tuple[int, int]] = []
-        self._ub_written_anywhere = False  # at a place that is not known
+        self._ub_written_anywhere = False  # at an address that is not known
         interpreter = Interpreter(parsed.module)
         for one in scalars.functions():
             interpreter.register_implementations(one)
@@ -154,7 +155,7 @@ class Verifier:
         if not tile.in_ub:
             return False
         span = tile.span
-        if self._ub_written_anywhere or span is None:
+        if span is None or self._ub_written_anywhere:
             return self._ub_written_anywhere or bool(self._ub_written)
         return any(low < span[1] and span[0] < high for low, high in self._ub_written)
 
@@ -162,10 +163,10 @@ class Verifier:
         tile = self._tile(value)
         tile.written = True
         if tile.in_ub:
-            if tile.span is not None:
-                self._ub_written.append(tile.span)
-            else:
+            if tile.span is None:
                 self._ub_written_anywhere = True
+            else:
+                self._ub_written.append(tile.span)
         return tile
 
     def _fits(self, op: Operation, tile: StaticTile) -> bool:
@@ -288,7 +289,7 @@ class Verifier:
         if DYNAMIC in shape.sizes or region is None:
             return
         if (prod(shape.sizes[:-1]), shape.sizes[-1]) != tuple(region):
-            self._problem(op, transfer_message(op.name, shape.sizes, region))
+            self._problem(op, f"{op.name}: {transfer_message(shape.sizes, region)}")
 
     def _make_view(self, op: MakeTensorViewOp) -> None:
         view = view_shape(op.res)
@@ -319,14 +320,14 @@ class Verifier:
                     op, f"{op.name}: size {size} of dimension {axis} differs from the type, which says {stated}"
                 )
             elif None not in (offset, size) and limit != DYNAMIC and (offset or 0) + (size or 0) > limit:
-                self._problem(op, partition_message(op.name, axis, offset or 0, size or 0, limit))
+                self._problem(op, f"{op.name}: {partition_message(axis, offset or 0, size or 0, limit)}")
 
     # -- control flow -------------------------------------------------------------------------------------
 
     def _nested(self, op: Operation) -> None:
-        """Regions that run any number of times: tiles that they move or reshape are unknown when they start and end."""
-        self._forget(op)
+        """Regions that may run or not: tiles that they move or reshape are unknown when each starts, and afterwards."""
         for region in op.regions:
+            self._forget(op)
             self._walk(region)
         self._forget(op)
 
@@ -352,14 +353,3 @@ class Verifier:
             if tile.in_ub:
                 tile.set_address(None)
         self._ub_written_anywhere = True  # a function may give its tiles addresses
-
-
-def transfer_message(name: str, sizes: Iterable[Any], region: Iterable[Any]) -> str:
-    """Why a part of a view and a tile cannot be copied to each other."""
-    part, valid = ("x".join(map(str, n)) for n in (sizes, region))
-    return f"{name}: the view has {part} elements, the tile's valid region is {valid}: they must be equal"
-
-
-def partition_message(name: str, axis: int, offset: int, size: int, limit: int) -> str:
-    """Why a part does not lie in a view."""
-    return f"{name}: {offset} + {size} in dimension {axis} is past the end of the view, which has {limit}"

@@ -23,6 +23,7 @@ import triton
 
 from pto_gpu import __version__
 from pto_gpu.backends.triton_plan import BLOCK_BYTES, THREADS_PER_SOURCE, VECTOR_BYTES, Block, Plan, plan_of
+from pto_gpu.cores import count_from_environment
 from pto_gpu.interop import adopt
 from pto_gpu.isa.record import Call, Role
 from pto_gpu.regions import Region
@@ -47,8 +48,8 @@ _log = logging.getLogger(__name__)
 
 
 def asked_for() -> bool:
-    """Whether the environment asks for tuning."""
-    return os.environ.get("PTO_GPU_TUNE") == "1"
+    """Whether the environment asks for tuning; raises ConstraintError for another word than 0 or 1."""
+    return count_from_environment("PTO_GPU_TUNE", 0, 1, default=0) == 1
 
 
 def cache_file() -> Path | None:

@@ -10,19 +10,20 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from pto_gpu.campaign.against import Implementation
-    from pto_gpu.campaign.explain.lines import failure_text
+    from pto_gpu.campaign.against import Implementation, TileCall
+    from pto_gpu.campaign.reports.diagnosis import failure_text
     from pto_gpu.campaign.results import Result
     from pto_gpu.campaign.run import run_campaign
     from pto_gpu.campaign.settings import Campaign
 
-__all__ = ["Campaign", "Implementation", "Result", "failure_text", "run_campaign"]
+__all__ = ["Campaign", "Implementation", "Result", "TileCall", "failure_text", "run_campaign"]
 
 _HOME: Final = {
     "Campaign": "settings",
     "Implementation": "against",
     "Result": "results",
-    "failure_text": "explain.lines",
+    "TileCall": "against",
+    "failure_text": "reports.diagnosis",
     "run_campaign": "run",
 }
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from pto_gpu.campaign.tiles.storage import bits
+from pto_gpu.campaign.tiles.storage import bits, inside
 from pto_gpu.campaign.ulp import EXACT, Tolerance
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa.record import Family, Instruction, Kind, Operand
@@ -133,10 +133,10 @@ def _side(operand: Operand, seen: TileBuf, expected: TileBuf, outside: bool, tol
         return None
     differs: NumPyArray = a != b
     if not outside:
-        differs &= _inside(seen)
+        differs &= inside(seen)
     if operand.kind is not Kind.VALUE or tolerance.exact:
         return _Side(operand, differs, 0, 0)
-    near, element = differs & _inside(seen), seen.type.element
+    near, element = differs & inside(seen), seen.type.element
     farthest = tolerance.farthest(a[near], b[near], element)
     near[near] = tolerance.accepts(a[near], b[near], element)
     return _Side(operand, differs & ~near, int(np.count_nonzero(near)), farthest)
@@ -150,12 +150,6 @@ def _places(sides: list[_Side], tile: int, limit: int, *, spread: bool) -> list[
         step = max(1, len(rows) // limit) if spread else 1
         found += [(tile, order, r, c) for r, c in zip(rows[::step].tolist(), cols[::step].tolist(), strict=True)]
     return found[:limit]
-
-
-def _inside(tiles: TileBuf) -> Any:
-    shape = tiles.data.shape
-    rows, cols = (n if isinstance(n, int) else n[:, None, None] for n in tiles.region)
-    return (np.arange(shape[1])[:, None] < rows) & (np.arange(shape[2]) < cols)
 
 
 def _mismatch(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,9 +20,9 @@ from pto_gpu.backends.numpy import evaluate
 from pto_gpu.campaign.compare import SHOWN, Comparison, compare
 from pto_gpu.campaign.files.saved import SavedTile
 from pto_gpu.campaign.results import Crash, Result, Wave
-from pto_gpu.campaign.run import collect, take_journal
+from pto_gpu.campaign.run import Execute, Progress, collect, label_of, take_journal
 from pto_gpu.campaign.settings import Campaign
-from pto_gpu.campaign.tiles.device_draw import TORCH, DeviceBuffers, DeviceDrawn, Held, Part, draw_on_device, parts
+from pto_gpu.campaign.tiles.device_draw import DeviceBuffers, DeviceDrawn, Held, Part, draw_on_device, parts
 from pto_gpu.campaign.tiles.storage import PLANS, POISON_BYTE, block_tiles, slots
 from pto_gpu.checks import check_types
 from pto_gpu.errors import BackendError
@@ -30,6 +30,7 @@ from pto_gpu.interop import NumPyArray
 from pto_gpu.isa.record import Call, Role
 from pto_gpu.regions import Region
 from pto_gpu.tilebuf import TileBuf
+from pto_gpu.torch_arrays import TORCH
 from pto_gpu.types import ELEMENT_TYPES
 
 if TYPE_CHECKING:
@@ -44,13 +45,11 @@ _TEMPORARY_BYTES: Final = 96
 #: The same for the valid regions of a tile.
 _REGION_BYTES: Final = 512
 
-Execute = Callable[[Call], None]
-
 
 def run_on_device(
     campaign: Campaign,
     execute: Execute | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
     device: str = "cuda",
     wave: int | None = None,
     span: tuple[int, int] | None = None,
@@ -61,7 +60,7 @@ def run_on_device(
     ``progress``, ``span`` and ``journal`` are those of :func:`~pto_gpu.campaign.run.run_campaign`, the other arguments
     those of :func:`device_waves`. ``campaign.workers`` means nothing here.
     """
-    result = Result(campaign, campaign.backend if execute is None else "execute")
+    result = Result(campaign, label_of(execute) or campaign.backend)
     first, end = (0, campaign.tiles) if span is None else span
     try:
         first = take_journal(result, journal, first)
@@ -87,7 +86,7 @@ def device_waves(
     interpreted. Raises BackendError where the memory does not even hold a wave of few tiles.
     """
     where = torch.device(device)
-    waves = _Waves(campaign, execute or _checked_backend(campaign), where, wave)
+    waves = _Waves(campaign, execute or _checked_backend(), where, wave)
     done = first
     try:
         with contextlib.nullcontext() if where.type == "cpu" else torch.cuda.device(where):
@@ -103,7 +102,7 @@ def device_waves(
         yield Wave(done, 0, crash=Crash(done, last, f"{type(error).__name__}: {error}"))
 
 
-def _checked_backend(campaign: Campaign) -> Execute:
+def _checked_backend() -> Execute:
     """The Triton backend behind the checks on types; that no drawn region is refused needs no check at run time."""
     backend = backends.load("triton")
 

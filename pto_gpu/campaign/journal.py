@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from pto_gpu import __version__
 from pto_gpu.campaign.encoded import decode, encode
+from pto_gpu.campaign.recipe import fingerprint
 from pto_gpu.campaign.results import Wave
 from pto_gpu.campaign.settings import Campaign
-from pto_gpu.campaign.tiles.recipe import fingerprint
 from pto_gpu.errors import FileError, PtoError
 
 #: Version of what the tables hold, in the header of the file.

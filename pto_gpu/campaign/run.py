@@ -55,7 +55,7 @@ def run_campaign(
         from pto_gpu.campaign.device import run_on_device
 
         return run_on_device(campaign, progress=progress, device=gpu, span=span, journal=journal)
-    result = Result(campaign, campaign.backend if execute is None else getattr(execute, "label", "execute"))
+    result = Result(campaign, label_of(execute) or campaign.backend)
     first, end = (0, campaign.tiles) if span is None else span
     try:
         first = take_journal(result, journal, first)
@@ -64,6 +64,11 @@ def run_campaign(
     except KeyboardInterrupt:
         result.interrupted = True
     return result
+
+
+def label_of(execute: Execute | None) -> str | None:
+    """What reports call what is under test in place of a backend; None where nothing is."""
+    return None if execute is None else getattr(execute, "label", "execute")
 
 
 def take_journal(result: Result, journal: CampaignJournal | None, first: int) -> int:
@@ -214,5 +219,5 @@ def replay(saved: SavedTile, backend: str | None = None, execute: Execute | None
     options = saved.options.override(backend=backend_of(saved.backend if backend is None else backend))
     call = saved.call()
     (execute or backend_execute(options))(call)
-    name = options.backend if execute is None else getattr(execute, "label", "execute")
+    name = label_of(execute) or options.backend
     return Replayed(compare(saved.instruction, call.tiles, call.tiles, expected, saved.tile), name, call.tiles)

@@ -10,7 +10,7 @@ from pathlib import Path
 from pto_gpu.campaign.journal import Journal
 from pto_gpu.campaign.ranks import CtrlC, Ranks, ranks
 from pto_gpu.campaign.results import Result
-from pto_gpu.campaign.run import Execute, Progress, run_campaign
+from pto_gpu.campaign.run import Execute, Progress, label_of, run_campaign
 from pto_gpu.campaign.settings import Campaign
 from pto_gpu.errors import ConstraintError, PtoError
 
@@ -53,7 +53,7 @@ class Series:
         span = self.ranks.span(campaign)
         part = self.ctrl_c.during(
             lambda: run_campaign(mine, self.execute, progress, span=span, journal=journal),
-            otherwise=Result(mine, _label(self.execute) or campaign.backend, interrupted=True),
+            otherwise=Result(mine, label_of(self.execute) or campaign.backend, interrupted=True),
         )
         merged = self.ranks.together(part)
         merged.campaign = campaign
@@ -108,10 +108,6 @@ def _opened(
     share = (0, 1)
     if among is not None:
         path, share = among.journal(path), (among.rank, among.size)
-    journal = Journal(path, campaigns, resume=resume, share=share, implementation=_label(execute))
+    journal = Journal(path, campaigns, resume=resume, share=share, implementation=label_of(execute))
     stack.callback(journal.close)
     return journal
-
-
-def _label(execute: Execute | None) -> str | None:
-    return None if execute is None else getattr(execute, "label", "execute")

@@ -78,9 +78,7 @@ def _refuse_with_saved(choices: Mapping[str, Any]) -> None:
 
 def _chosen(ops: Sequence[str], dtypes: Sequence[str]) -> list[tuple[str, tuple[str, ...]]] | None:
     """Instructions and element types that were named; None: all."""
-    if not dtypes:
-        return combinations_of(ops, None, TARGET) if ops else None
-    return [combination for dtype in dtypes for combination in combinations_of(ops, dtype, TARGET)]
+    return combinations_of(ops, dtypes, TARGET) if ops or dtypes else None
 
 
 def _refuse_unwritable_file(path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pto_gpu.commands.options import Json, Save, either, instruction_named
+from pto_gpu.commands.options import Json, Save, either
 from pto_gpu.commands.output import BAD_INPUT, EQUAL, MISMATCH, error_line, out_of_memory, print_json, save_with_shrunk
 from pto_gpu.commands.reports import Html, Junit, ReportFiles
 from pto_gpu.defaults import UNDEFINED
@@ -21,6 +21,8 @@ from pto_gpu.targets import TARGETS
 
 if TYPE_CHECKING:
     from pto_gpu.campaign.files.dumps import Checked
+    from pto_gpu.campaign.reports.entries import Entry
+    from pto_gpu.campaign.ulp import Tolerance
     from pto_gpu.defaults import Options
     from pto_gpu.isa.record import Instruction
 
@@ -81,8 +83,6 @@ def check(
     json: Json = False,
 ) -> int:
     """Compare dumps made elsewhere with the reference."""
-    from pto_gpu.campaign.explain import lines as explain_report
-    from pto_gpu.campaign.explain.diagnose import diagnose_evidence
     from pto_gpu.campaign.files.saved import OUTSIDE
     from pto_gpu.campaign.reports import entries
     from pto_gpu.campaign.reports import text as report
@@ -92,33 +92,14 @@ def check(
     if outside is not None and outside not in OUTSIDE:
         raise ConstraintError(f"--outside {outside!r} is not known: allowed {', '.join(OUTSIDE)}")
     options = current_options().override(target, None, numerics, undefined)
-    Tolerance(ulp or 0, nan or "bits")  # refuses what is wrong for every file
     given = {"target": target, "numerics": numerics, "undefined": undefined, "outside": outside, "ulp": ulp, "nan": nan}
     raw = {"operand": operand, "shape": shape, "valid": valid, "layout": layout}
-    jobs = _jobs(files, _Choices(options, given, dtype, {k: v for k, v in raw.items() if v is not None and v != []}))
+    raw = {key: value for key, value in raw.items() if value is not None and value != []}
+    jobs = _jobs(files, _Choices(options, given, Tolerance(ulp or 0, nan or "bits"), dtype, raw))
     reports = ReportFiles(junit, html)
     out = report.printer(to_stderr=json)
     start = time.perf_counter()
-    told: list[entries.Entry] = []
-    data: list[dict[str, Any]] = []
-    for job in jobs:
-        try:
-            checked = job.run()
-        except (PtoError, MemoryError) as error:  # the other files still get their verdicts
-            message = f"{job.label}: {out_of_memory(error)}" if isinstance(error, MemoryError) else str(error)
-            error_line(message)
-            data.append({"file": job.label, "error": message})
-            told.append(entries.unreadable(job.label, message))
-            continue
-        found = diagnose_evidence(checked.evidence, checked.comparison)
-        verdict, *details = report.checked_lines(checked)
-        out.print("\n".join([verdict, *explain_report.diagnosis_lines(found)]))
-        saved, _ = save_with_shrunk(checked.first_failure, found, save, out.print)
-        if details:  # last: the cause and the line that runs it again are wanted first
-            out.print("\n".join(details))
-        more = {"saved": str(saved) if saved else None, **explain_report.diagnosis_data(found)}
-        data.append({**report.checked_data(checked), **more})
-        told.append(entries.of_checked(checked, data[-1], found))
+    data, told = zip(*(_told(job, save, out.print) for job in jobs), strict=True)
     if any(d["error"] is not None for d in data):
         status = BAD_INPUT
     else:
@@ -133,20 +114,39 @@ def check(
     return status
 
 
+def _told(job: _Job, save: Path, show: Callable[[str], None]) -> tuple[dict[str, Any], Entry]:
+    """Compare one file, and say and save what was found: the data of ``--json``, and the entry of a report file."""
+    from pto_gpu.campaign.explain.diagnose import diagnose_evidence
+    from pto_gpu.campaign.reports import diagnosis as diagnosis_report
+    from pto_gpu.campaign.reports import entries
+    from pto_gpu.campaign.reports import text as report
+
+    try:
+        checked = job.run()
+    except (PtoError, MemoryError) as error:  # the other files still get their verdicts
+        message = f"{job.label}: {out_of_memory(error)}" if isinstance(error, MemoryError) else str(error)
+        error_line(message)
+        return {"file": job.label, "error": message}, entries.unreadable(job.label, message)
+    found = diagnose_evidence(checked.evidence, checked.comparison)
+    verdict, *details = report.checked_lines(checked)
+    show("\n".join([verdict, *diagnosis_report.diagnosis_lines(found)]))
+    saved, _ = save_with_shrunk(checked.first_failure, found, save, show)
+    if details:  # last: the cause and the line that runs it again are wanted first
+        show("\n".join(details))
+    more = {"saved": str(saved) if saved else None, **diagnosis_report.diagnosis_data(found)}
+    data = {**report.checked_data(checked), **more}
+    return data, entries.of_checked(checked, data, found)
+
+
 @dataclass(frozen=True)
 class _Choices:
     """What the command line says. ``given``: what wins over a manifest; ``raw``: options of raw operands, if any."""
 
     options: Options
     given: Mapping[str, Any]
+    tolerance: Tolerance
     dtype: str | None
     raw: Mapping[str, Any]
-
-    @property
-    def tolerance(self) -> Any:
-        from pto_gpu.campaign.ulp import Tolerance
-
-        return Tolerance(self.given["ulp"] or 0, self.given["nan"] or "bits")
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,9 @@ class _Job:
 
 
 def _jobs(files: Sequence[str], choices: _Choices) -> Iterator[_Job]:
-    op = None if _names_a_file(files[0]) else instruction_named(files[0])
+    from pto_gpu.isa import instruction
+
+    op = None if _names_a_file(files[0]) else instruction(files[0])
     files = files if op is None else files[1:]
     if "operand" in choices.raw:
         return iter([_raw_job(op, files, choices)])

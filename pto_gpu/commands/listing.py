@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pto_gpu.commands.options import Json, instruction_named
+from pto_gpu.commands.options import Json
 from pto_gpu.commands.output import EQUAL, print_json
 
 
@@ -16,9 +16,9 @@ def list_instructions(
 ) -> int:
     """Show instructions: operands, element types on each target, constraints."""
     from pto_gpu import listing
-    from pto_gpu.isa import instructions
+    from pto_gpu.isa import instruction, instructions
 
-    records = [instruction_named(op) for op in ops or instructions()]
+    records = [instruction(op) for op in ops or instructions()]
     if json:
         print_json({"instructions": [listing.instruction_data(r) for r in records]})
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,9 +12,6 @@ from pto_gpu.defaults import UNDEFINED
 from pto_gpu.errors import ConstraintError
 from pto_gpu.numerics import NUMERICS
 from pto_gpu.targets import TARGETS
-
-if TYPE_CHECKING:
-    from pto_gpu.isa.record import Instruction
 
 
 def either(words: Iterable[str]) -> str:
@@ -43,30 +40,22 @@ def shape_of(text: str) -> tuple[int, int]:
     return rows_by_cols(text, "--shape")
 
 
-def instruction_named(text: str) -> Instruction:
-    """The instruction called ``text``; the error for an unknown one names the nearest."""
-    import difflib
+def combinations_of(ops: Sequence[str], dtypes: Sequence[str], target: str) -> list[tuple[str, tuple[str, ...]]]:
+    """Every (instruction, element types) to run, each once; no ``ops``: all, no ``dtypes``: all of the target."""
+    found = [one for dtype in dtypes or (None,) for one in _of_type(ops, dtype, target)]
+    ops_in_order = [op for op, _ in found]
+    return sorted(dict.fromkeys(found), key=lambda one: ops_in_order.index(one[0]))
 
+
+def _of_type(ops: Sequence[str], dtype: str | None, target: str) -> list[tuple[str, tuple[str, ...]]]:
     from pto_gpu.isa import instruction, instructions
-
-    try:
-        return instruction(text)
-    except ConstraintError as error:
-        near = difflib.get_close_matches(text.upper(), instructions(), n=1, cutoff=0.5)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise ConstraintError(f"{error}{hint}") from None
-
-
-def combinations_of(ops: Sequence[str], dtype: str | None, target: str) -> list[tuple[str, tuple[str, ...]]]:
-    """Every (instruction, element types) to run; no ``ops``: all, ``dtype`` None: every one of the target."""
-    from pto_gpu.isa import instructions
     from pto_gpu.targets import resolve_target
     from pto_gpu.types import resolve_element_type
 
     wanted = tuple(resolve_element_type(t).name for t in dtype.split("/")) if dtype is not None else ()
     known, name = instructions(), resolve_target(target).name
     found = []
-    for op in dict.fromkeys(instruction_named(op).name for op in ops) or known:
+    for op in dict.fromkeys(instruction(op).name for op in ops) or known:
         allowed = known[op].element_types[name]
         matching = [s for s in allowed if s[: len(wanted)] == wanted]
         if ops and not matching:

@@ -27,9 +27,9 @@ def replay(
     """Run one saved failure again, or take the result stored in it, and compare as it was compared before."""
     from pto_gpu.campaign import run
     from pto_gpu.campaign.against import load
-    from pto_gpu.campaign.explain import lines as explain_report
     from pto_gpu.campaign.explain.diagnose import diagnose_evidence, evidence_of
     from pto_gpu.campaign.files import saved
+    from pto_gpu.campaign.reports import diagnosis as diagnosis_report
     from pto_gpu.campaign.reports import text as report
 
     if backend is not None and against is not None:
@@ -44,7 +44,7 @@ def replay(
         where = f"the result stored from {tile.implementation or 'the dump'}"
     verdict = f"MISMATCH, {report.differ_text(comparison.elements)}" if comparison.elements else "equal now"
     lines = report.mismatch_lines(what, comparison.mismatches, comparison.elements, comparison.categories)
-    lines += explain_report.diagnosis_lines(found)
+    lines += diagnosis_report.diagnosis_lines(found)
     if tile.causes:
         lines.append(f"  when it was found, with the tiles around it: {'; or '.join(tile.causes)}")
     out.print("\n".join([f"{what} {tile.origin} tile {tile.tile}, {where}: {verdict}", *lines]))
@@ -52,5 +52,5 @@ def replay(
     if json:
         mismatches = [report.mismatch_data(m) for m in comparison.mismatches]
         data = {"status": status, "instruction": tile.instruction.name, "compared": where, "mismatches": mismatches}
-        print_json({**data, **explain_report.diagnosis_data(found), "causes_when_found": list(tile.causes)})
+        print_json({**data, **diagnosis_report.diagnosis_data(found), "causes_when_found": list(tile.causes)})
     return status

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 
 def validate(
     ops: Annotated[list[str] | None, typer.Argument(metavar="[OP]...", help="Instructions; default all.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="Element type, such as f32 or f16/u16; default all.")] = None,
+    dtype: Annotated[
+        list[str] | None, typer.Option(help="An element type, such as f32 or f16/u16, may be repeated; default all.")
+    ] = None,
     shape: Annotated[str | None, typer.Option(help="Tile shape ROWSxCOLS; default 16x16, or the smallest.")] = None,
     tiles: Annotated[int | None, typer.Option(help="Tiles for each combination of element types.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the operands: 0 to 2**64 - 1.")] = None,
@@ -84,11 +86,11 @@ def validate(
         "seed": DEFAULT_SEED if seed is None else seed,
         "exhaustive": exhaustive,
     }
-    combinations = combinations_of(ops or [], dtype, target)
+    combinations = combinations_of(ops or [], dtype or [], target)
     left_out: list[str] = []
     if exhaustive:
         refuse_with_exhaustive({"--shape": shape, "--tiles": tiles, "--seed": seed})
-        combinations, left_out = small_enough(combinations, named=dtype is not None)
+        combinations, left_out = small_enough(combinations, named=bool(dtype))
     if dump is not None or dump_format is not None:
         sides = {"--backend": backend != "auto", "--against": against != "numpy"}
         long = {"--journal": journal, "--resume": resume, "--junit": junit, "--html": html}
@@ -140,8 +142,8 @@ def _run_and_report(runs: Series, save: Path, files: ReportFiles, left_out: Sequ
 
 def _told(result: Result, runs: Series, save: Path, show: Callable[[str], None]) -> Entry:
     """Explain, show and save what differs; Ctrl-C ends that, and the run."""
-    from pto_gpu.campaign.explain import lines as explain_report
     from pto_gpu.campaign.explain.diagnose import diagnose
+    from pto_gpu.campaign.reports import diagnosis as diagnosis_report
     from pto_gpu.campaign.reports import entries
 
     found: Diagnosis | None = None
@@ -150,7 +152,7 @@ def _told(result: Result, runs: Series, save: Path, show: Callable[[str], None])
     except KeyboardInterrupt:
         result.interrupted = True
     if found:
-        show("\n".join(explain_report.diagnosis_lines(found)))
+        show("\n".join(diagnosis_report.diagnosis_lines(found)))
     path, smaller = save_with_shrunk(result.first_failure, found, save, show)
     return entries.of_result(result, path, found, smaller)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import pkgutil
 from functools import cache
@@ -22,8 +23,10 @@ def instructions() -> dict[str, Instruction]:
 
 
 def instruction(name: str) -> Instruction:
-    """The instruction called ``name``, in any case; raises ConstraintError for an unknown one."""
+    """The instruction called ``name``, in any case; the ConstraintError for an unknown one names the nearest."""
     found = instructions().get(name.upper()) if name.isascii() else None
     if found is None:
-        raise ConstraintError(f"instruction {name!r} is not known: allowed {', '.join(instructions())}")
+        near = difflib.get_close_matches(name.upper(), instructions(), n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ConstraintError(f"instruction {name!r} is not known: allowed {', '.join(instructions())}{hint}")
     return found

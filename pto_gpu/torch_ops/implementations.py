@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import types as python_types
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import torch
 
@@ -16,14 +15,10 @@ from pto_gpu.isa.record import Instruction
 from pto_gpu.regions import Region
 from pto_gpu.targets import resolve_target
 from pto_gpu.tilebuf import TileBuf, region_of
+from pto_gpu.torch_arrays import TORCH
 from pto_gpu.torch_ops.arguments import Arguments
 from pto_gpu.torch_ops.tiles import Static, regions_of
 from pto_gpu.types import TileBufType
-
-#: torch under the names of the array API that the formulas use; the compiler sees plain torch operations.
-XP: Final = python_types.SimpleNamespace(
-    **{**vars(torch), "astype": lambda x, dtype, copy=True: x.to(dtype, copy=copy)}
-)
 
 
 def new_results(record: Instruction, call: Arguments, static: Static) -> dict[str, torch.Tensor]:
@@ -79,7 +74,7 @@ def run_formula(record: Instruction, call: Arguments, static: Static, dsts: Mapp
     regions = regions_of(record, call, static.types)
     element = static.types[record.operands[0].name].element
     arrays = {name: _workable(x) for name, x in {**dsts, **call.sources}.items()}
-    evaluate(XP, record, call.rules, element, arrays, regions)
+    evaluate(TORCH, record, call.rules, element, arrays, regions)
 
 
 def _workable(x: torch.Tensor) -> torch.Tensor:

@@ -52,6 +52,7 @@ def launch(
         backend.start(plan, batch, arguments, str(dsts[record.dsts[0].name].device))
         return
     kernel = backend.kernel_of(plan)
+    # A graph's kernel cannot be told not to fuse products with sums, as start() does: there must be none to fuse.
     wrap_triton(kernel)[(plan.programs(batch),)](
         **{name: arguments[name] for name in kernel.arg_names}, num_warps=backend.warps(plan.threads)
     )

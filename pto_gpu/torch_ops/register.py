@@ -46,7 +46,7 @@ def register(record: Instruction) -> None:
         operator.register_fake(form(_nothing))
         operator.register_kernel(("cpu", "cuda"))(form(run_eager))
     transforms.add_autograd(record, value)
-    transforms.add_vmap(record, value)
+    transforms.add_vmap(value)
     transforms.add_autocast(record, getattr(torch.ops.pto, name).default)
     transforms.refuse_gradients(record, getattr(torch.ops.pto, f"{name}_out").default)
 

@@ -10,8 +10,8 @@ import torch
 from pto_gpu.backends.numpy import onto_grid, plane
 from pto_gpu.errors import ConstraintError
 from pto_gpu.isa.record import Family, Instruction, Kind
-from pto_gpu.torch_ops.arguments import bind, signature
-from pto_gpu.torch_ops.implementations import XP
+from pto_gpu.torch_arrays import TORCH
+from pto_gpu.torch_ops.arguments import Arguments, bind, signature
 from pto_gpu.torch_ops.tiles import regions_of, static_of
 
 _DEVICES: Final = ("cpu", "cuda")
@@ -42,16 +42,16 @@ def add_autograd(record: Instruction, operator: Any) -> None:
         operator.register_autograd(backward, setup_context=setup)
 
 
-def _gradients(record: Instruction, call: Any, values: tuple[str, ...], g: torch.Tensor) -> list[torch.Tensor]:
+def _gradients(record: Instruction, call: Arguments, values: tuple[str, ...], g: torch.Tensor) -> list[torch.Tensor]:
     static = static_of(record, call)
     regions = regions_of(record, call, static.types)
     rows, cols = (max(x.shape[axis] for x in call.sources.values()) for axis in (1, 2))
-    planes = {name: plane(XP, call.sources[name], regions[name], rows, cols) for name in values}
+    planes = {name: plane(TORCH, call.sources[name], regions[name], rows, cols) for name in values}
     if record.family is not Family.ROW_REDUCE:
-        g = onto_grid(XP, g, rows, cols)
+        g = onto_grid(TORCH, g, rows, cols)
     element = static.types[values[0]].element
     assert record.gradient is not None
-    found = record.gradient(XP, call.rules, element, g, **planes)
+    found = record.gradient(TORCH, call.rules, element, g, **planes)
     shapes = [call.sources[name].shape for name in values]
     return [x[:, : shape[1], : shape[2]] for x, shape in zip(found, shapes, strict=True)]
 
@@ -74,7 +74,7 @@ def refuse_gradients(record: Instruction, overload: Any) -> None:
         _library.impl(f"{record.name.lower()}_out", kernel, f"Autograd{device.upper()}", with_keyset=True)
 
 
-def add_vmap(record: Instruction, operator: Any) -> None:
+def add_vmap(operator: Any) -> None:
     """A vmapped dimension becomes a part of the batch."""
 
     def folded(info: Any, in_dims: tuple[Any, ...], *args: Any, **kwargs: Any) -> tuple[Any, Any]:

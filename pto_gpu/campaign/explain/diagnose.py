@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -101,7 +102,7 @@ _Found = tuple[Evidence, int]
 def _run_again(result: Result, tested: run.Execute, failure: SavedTile, notes: list[str]) -> list[_Found]:
     """The waves of the first failing tile and of its neighbour in other storage."""
     waves = _waves(result, failure.tile)
-    found = [_wave_again(result.campaign, tested, *wave) for wave in waves]
+    found = _waves_again(result.campaign, tested, waves, notes)
     if result.campaign.against != "numpy":
         found = _the_wrong_side(result, found, waves, notes)
     if not any(wrong for _, wrong in found):
@@ -141,6 +142,19 @@ def _waves(result: Result, tile: int) -> list[tuple[int, int]]:
     plan = plan_of(here, campaign.grid)
     near = [n for n in (here + step, here - step) if 0 <= n < campaign.tiles and plan_of(n, campaign.grid) != plan]
     return [(first, min(step, campaign.tiles - first)) for first in (here, *near[:1])]
+
+
+def _waves_again(
+    campaign: Campaign, tested: run.Execute, waves: list[tuple[int, int]], notes: list[str]
+) -> list[_Found]:
+    """The waves again; without a neighbour that raises, which says nothing about the first one."""
+    here, *near = waves
+    found = [_wave_again(campaign, tested, *here)]
+    for first, tiles in near:
+        what = f"tiles {first} to {first + tiles - 1} left out of the explanation"
+        again = _guarded(notes, what, partial(_wave_again, campaign, tested, first, tiles))
+        found += [again] if again else []
+    return found
 
 
 def _wave_again(campaign: Campaign, execute: run.Execute, first: int, tiles: int) -> _Found:

@@ -9,13 +9,12 @@ from typing import Any, Final
 import numpy as np
 
 from pto_gpu import backends
-from pto_gpu.campaign.tiles.storage import bits
+from pto_gpu.campaign.tiles.storage import bits, inside, per_tile
 from pto_gpu.campaign.ulp import EXACT, Tolerance
 from pto_gpu.defaults import Options
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa.record import Call, Instruction, Kind, Operand, Role
 from pto_gpu.numerics import Numerics
-from pto_gpu.regions import Region
 from pto_gpu.tilebuf import TileBuf
 from pto_gpu.types import smallest_row_multiple
 
@@ -33,8 +32,7 @@ class Evidence:
 
     ``before``: every operand but tmp, dst as it was before the run. ``seen``: the bits of each dst after it.
     ``whole``: whether elements of dst outside its valid region count. ``tolerance``: what counts as equal inside it.
-    ``origin``: the batch that these tiles were taken
-    from, and their places in it; None for the batch itself.
+    ``origin``: the batch that these tiles were taken from, and their places in it; None for the batch itself.
     """
 
     instruction: Instruction
@@ -176,19 +174,6 @@ def _as_far_as_valid(tiles: Mapping[str, TileBuf]) -> dict[str, TileBuf]:
         height, width = min(height, ty.rows), min(width, ty.cols)
         cut = replace(ty, rows=height, cols=width, v_row=height, v_col=width)
         result[name] = TileBuf.from_array(t.data[:, :height, :width], cut, *t.region)
-    return result
-
-
-def per_tile(tiles: TileBuf) -> Region:
-    """The valid regions as ``int64[batch]`` each, to reckon with."""
-    rows, cols = (np.broadcast_to(np.asarray(n, np.int64), (tiles.batch,)) for n in tiles.region)
-    return Region(rows, cols)
-
-
-def inside(tiles: TileBuf) -> NumPyArray:
-    """bool[batch, rows, cols]: where an element is in its valid region."""
-    rows, cols = (n[:, None, None] for n in per_tile(tiles))
-    result: NumPyArray = (np.arange(tiles.type.rows)[:, None] < rows) & (np.arange(tiles.type.cols) < cols)
     return result
 
 

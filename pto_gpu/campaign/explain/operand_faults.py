@@ -8,13 +8,14 @@ from itertools import combinations
 
 import numpy as np
 
-from pto_gpu.campaign.explain.evidence import Evidence, Results, inside, like, per_tile
+from pto_gpu.campaign.explain.evidence import Evidence, Results, like
 from pto_gpu.campaign.explain.fault import Effect, Fault, listed, sides
-from pto_gpu.campaign.tiles.storage import bits
+from pto_gpu.campaign.tiles.storage import bits, inside, per_tile
+from pto_gpu.campaign.ulp import is_nan
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa.record import Family, Instruction, Kind, Pattern
 from pto_gpu.tilebuf import TileBuf
-from pto_gpu.types import ELEMENT_TYPES
+from pto_gpu.types import ELEMENT_TYPES, ElementType
 
 #: Other elements for a source, uint[batch, rows, cols], or None where the change cannot be.
 _Read = Callable[[TileBuf], NumPyArray | None]
@@ -37,6 +38,7 @@ def operand_faults(instruction: Instruction) -> Iterator[Fault]:
     if instruction.family is not Family.ELEMENTWISE:
         yield Fault("values compared with the wrong signedness", _other_signedness)
         yield Fault("values compared by their bits, as integers", _as_integers)
+        yield Fault("values compared the other way round", _other_way_round)
 
 
 def _with(reads: dict[str, _Read]) -> Effect:
@@ -224,3 +226,24 @@ def _reinterpreted(e: Evidence, kinds: dict[str, str]) -> Results | None:
             given.data.view(other.numpy), replace(given.type, dtype=other.name), *given.region
         )
     return e.reference(tiles)
+
+
+def _other_way_round(e: Evidence) -> Results:
+    """The reference of values whose order is turned over, and its results turned back."""
+    values = [o.name for o in e.instruction.sources if o.kind is Kind.VALUE]
+    tiles = {name: e.before[name] for name in values}
+    turned = {n: _turned(bits(t.data), t.type.element).view(t.type.element.numpy) for n, t in tiles.items()}
+    results = e.reference({name: like(t, turned[name]) for name, t in tiles.items()})
+    for dst in e.instruction.dsts:
+        if dst.kind is Kind.VALUE:
+            t, result = e.before[dst.name], results[dst.name]
+            results[dst.name] = np.where(inside(t), _turned(result, t.type.element), result)
+    return results
+
+
+def _turned(x: NumPyArray, element: ElementType) -> NumPyArray:
+    """Bits whose order is the opposite one: every bit of integers, the sign of numbers; NaN stays."""
+    if not element.is_float:
+        return ~x
+    turned: NumPyArray = np.where(is_nan(x, element), x, x ^ x.dtype.type(1 << (element.bits - 1)))
+    return turned

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from pto_gpu.campaign.explain.evidence import Evidence, Results, inside, per_tile
+from pto_gpu.campaign.explain.evidence import Evidence, Results
 from pto_gpu.campaign.explain.fault import Effect, Fault, listed, scopes, sides
-from pto_gpu.campaign.tiles.storage import bits
+from pto_gpu.campaign.tiles.storage import bits, inside, per_tile
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa.record import Instruction, ValidPattern
 from pto_gpu.tilebuf import TileBuf

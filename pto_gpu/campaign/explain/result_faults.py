@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from pto_gpu.campaign.explain.evidence import Evidence, Results, inside, like, per_tile, value_dsts
+from pto_gpu.campaign.explain.evidence import Evidence, Results, like, value_dsts
 from pto_gpu.campaign.explain.fault import Effect, Fault, sides
 from pto_gpu.campaign.explain.product_faults import product_faults
-from pto_gpu.campaign.tiles.storage import bits
+from pto_gpu.campaign.tiles.storage import bits, inside, per_tile
+from pto_gpu.campaign.ulp import is_nan
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa.record import Family, Instruction, Kind
 from pto_gpu.tilebuf import TileBuf
@@ -157,10 +158,6 @@ def _backwards(e: Evidence) -> dict[str, TileBuf]:
 # -- NaN ----------------------------------------------------------------------------------------------------
 
 
-def _is_nan(x: NumPyArray, element: ElementType) -> NumPyArray:
-    return _magnitude(x, element) > (element.infinity or 0)
-
-
 def _nan_faults(instruction: Instruction) -> Iterator[Fault]:
     yield Fault("the sign of every NaN turned over", _after(_nan_negated))
     yield Fault("the canonical NaN has its sign bit set", _after(_canonical_negated))
@@ -180,7 +177,7 @@ def _nan_faults(instruction: Instruction) -> Iterator[Fault]:
 
 
 def _nan_negated(x: NumPyArray, element: ElementType) -> NumPyArray:
-    return np.where(_is_nan(x, element), x ^ x.dtype.type(_sign(element)), x)
+    return np.where(is_nan(x, element), x ^ x.dtype.type(_sign(element)), x)
 
 
 def _canonical_negated(x: NumPyArray, element: ElementType) -> NumPyArray:
@@ -188,7 +185,7 @@ def _canonical_negated(x: NumPyArray, element: ElementType) -> NumPyArray:
 
 
 def _canonical(x: NumPyArray, element: ElementType) -> NumPyArray:
-    return np.where(_is_nan(x, element), x.dtype.type(element.canonical_nan or 0), x)
+    return np.where(is_nan(x, element), x.dtype.type(element.canonical_nan or 0), x)
 
 
 def _quieted(x: NumPyArray, element: ElementType) -> NumPyArray:
@@ -231,7 +228,7 @@ def _nan_operand(
     for source in sources:
         tiles = e.before[source]
         data = bits(tiles.data)
-        here: NumPyArray = inside(tiles) & _is_nan(data, tiles.type.element)
+        here: NumPyArray = inside(tiles) & is_nan(data, tiles.type.element)
         if e.instruction.family is Family.ROW_REDUCE:
             place = here.shape[2] - 1 - here[:, :, ::-1].argmax(axis=2) if from_right else here.argmax(axis=2)
             data = np.take_along_axis(data, place[:, :, None], axis=2)

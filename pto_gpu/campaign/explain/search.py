@@ -11,11 +11,12 @@ from typing import Final
 import numpy as np
 
 from pto_gpu.campaign.explain.batch_faults import batch_faults
-from pto_gpu.campaign.explain.evidence import Evidence, Results
+from pto_gpu.campaign.explain.evidence import Evidence, Results, value_dsts
 from pto_gpu.campaign.explain.fault import Fault, listed
 from pto_gpu.campaign.explain.operand_faults import operand_faults
 from pto_gpu.campaign.explain.region_faults import region_faults
 from pto_gpu.campaign.explain.result_faults import result_faults
+from pto_gpu.campaign.ulp import is_nan
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa.record import Instruction
 from pto_gpu.numerics import NAN_RULES, NUMERICS, TIE_RULES, ZERO_RULES, Numerics
@@ -123,15 +124,33 @@ def _causes(
     head: Evidence, samples: Sequence[Evidence], evidence: Sequence[Evidence], deadline: float
 ) -> tuple[list[str], bool]:
     """The faults that give every tile, the simplest first, and whether all were tried."""
+    found, complete = _under_any_rules(head, samples, evidence, deadline)
+    kinds = [] if found else _kinds(samples)
+    if found or kinds == [_ONLY_NAN_BITS] or not value_dsts(head):
+        return found or kinds, complete
+    # NaN bits that follow no known fault would hide every other one.
+    few, all_of_them = (list(map(_any_nan, batches)) for batches in (samples, evidence))
+    found, complete = _under_any_rules(_any_nan(head), few, all_of_them, deadline)
+    return [f"{name}, with other bits in NaNs" for name in found] or kinds, complete
+
+
+def _any_nan(e: Evidence) -> Evidence:
+    return replace(e, tolerance=replace(e.tolerance, nan="any"))
+
+
+def _under_any_rules(
+    head: Evidence, samples: Sequence[Evidence], evidence: Sequence[Evidence], deadline: float
+) -> tuple[list[str], bool]:
+    """The faults that give every tile, by the rule set that was asked for or beside another one."""
     found, complete = _matching(head, samples, evidence, deadline)
     if found:
         return [f.name for f in found], complete
-    for rules in rule_sets(head.instruction, head.rules):  # a fault beside another rule set
+    for rules in rule_sets(head.instruction, head.rules):
         few, all_of_them = ([e.under(rules) for e in batches] for batches in (samples, evidence))
         found, complete = _matching(head.under(rules), few, all_of_them, deadline)
         if found:
             return [f"{f.name}, under {names_of(head.instruction, rules)[0]}" for f in found], complete
-    return _kinds(samples), complete
+    return [], complete
 
 
 def _matching(
@@ -169,9 +188,7 @@ def _gives(fault: Fault, e: Evidence) -> bool:
 
 
 def _both_nan(seen: NumPyArray, right: NumPyArray, element: ElementType) -> NumPyArray:
-    limit, mask = element.infinity or 0, (1 << (element.bits - 1)) - 1
-    result: NumPyArray = ((seen & mask) > limit) & ((right & mask) > limit)
-    return result
+    return is_nan(seen, element) & is_nan(right, element)
 
 
 def _both_zero(seen: NumPyArray, right: NumPyArray, element: ElementType) -> NumPyArray:
@@ -181,9 +198,8 @@ def _both_zero(seen: NumPyArray, right: NumPyArray, element: ElementType) -> Num
 
 
 def _neighbours(seen: NumPyArray, right: NumPyArray, element: ElementType) -> NumPyArray:
-    limit, mask = element.infinity or 0, (1 << (element.bits - 1)) - 1
     apart = np.abs(seen.astype(np.int64) - right.astype(np.int64)) == 1
-    result: NumPyArray = apart & ((seen & mask) <= limit) & ((right & mask) <= limit)
+    result: NumPyArray = apart & ~(is_nan(seen, element) | is_nan(right, element))
     return result
 
 
@@ -192,6 +208,13 @@ _KINDS: Final[Mapping[str, Callable[[NumPyArray, NumPyArray, ElementType], NumPy
     "the sign of zeros": _both_zero,
     "the last place of numbers": _neighbours,
 }
+
+
+def _nothing_but(kinds: list[str]) -> str:
+    return f"nothing but {listed(kinds)} differs"
+
+
+_ONLY_NAN_BITS: Final = _nothing_but(["the bits of NaNs"])
 
 
 def _kinds(samples: Sequence[Evidence]) -> list[str]:
@@ -209,4 +232,4 @@ def _kinds(samples: Sequence[Evidence]) -> list[str]:
             if not np.logical_or.reduce(list(alike.values())).all():
                 return []
             kinds |= {kind for kind, where in alike.items() if where.any()}
-    return [f"nothing but {listed([kind for kind in _KINDS if kind in kinds])} differs"]
+    return [_nothing_but([kind for kind in _KINDS if kind in kinds])]

@@ -18,8 +18,9 @@ import numpy as np
 from pto_gpu.campaign.compare import OUTSIDE, Comparison
 from pto_gpu.campaign.explain.fault import sides
 from pto_gpu.campaign.explain.simpler import filled_outside, simpler_elements
-from pto_gpu.campaign.explain.trial import Candidate, Execute, Trial
+from pto_gpu.campaign.explain.trial import Candidate, Trial
 from pto_gpu.campaign.files.saved import SavedTile
+from pto_gpu.campaign.run import Execute
 from pto_gpu.isa.record import Role, ValidPattern
 from pto_gpu.types import TileBufType, smallest_row_multiple
 

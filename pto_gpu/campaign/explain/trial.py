@@ -12,6 +12,7 @@ import numpy as np
 from pto_gpu.campaign.compare import Comparison, compare
 from pto_gpu.campaign.files.npz import first_line
 from pto_gpu.campaign.files.saved import SavedTile
+from pto_gpu.campaign.run import Execute
 from pto_gpu.campaign.tiles.storage import bits
 from pto_gpu.checks import check_regions, check_types
 from pto_gpu.errors import PtoError
@@ -21,7 +22,8 @@ from pto_gpu.regions import Region
 from pto_gpu.tilebuf import TileBuf
 from pto_gpu.types import TileBufType
 
-Execute = Callable[[Call], None]
+#: Valid rows and columns of each operand: of every candidate alike, or an array with one of each.
+_Regions = Mapping[str, Sequence[object]]
 #: Elements of all operands in one call.
 _BATCH_ELEMENTS: Final = 1 << 21
 #: Runs that tell a tile that fails every time from one that fails now and then, or never alone.
@@ -155,13 +157,13 @@ class Trial:
             name: [np.array([c.valid[name][axis] for c in candidates], np.int32) for axis in (0, 1)]
             for name in self.best.types
         }
-        try:
-            seen, expected = self._run(candidates, regions)
-        except Exception:
+        seen = self._seen(candidates, regions)
+        if seen is None:
             if len(candidates) == 1 or self.over:
                 return []
             half = len(candidates) // 2
             return self._batch(candidates[:half]) + self._batch(candidates[half:])
+        expected = self._after(self.expect, candidates, regions)
         wrong = np.zeros(len(candidates), bool)
         for dst in self.tile.instruction.dsts:
             wrong |= (bits(seen[dst.name].data) != bits(expected[dst.name].data)).any(axis=(1, 2))
@@ -173,33 +175,35 @@ class Trial:
 
     def _alone(self, candidate: Candidate) -> Found | None:
         """The differences of a batch of one, with uniform valid regions; None if there are none."""
-        try:
-            seen, expected = self._run([candidate], candidate.valid)
-        except Exception as error:
-            self._raised = f"{type(error).__name__}: {first_line(error)}"
+        seen = self._seen([candidate], candidate.valid)
+        if seen is None:
             return None
+        expected = self._after(self.expect, [candidate], candidate.valid)
         comparison = compare(self.tile.instruction, seen, seen, expected, self.tile.tile)
         if not comparison.elements:
             return None
         dsts = [o.name for o in self.tile.instruction.dsts]
         return Found(comparison, *({name: bits(t[name].data)[0] for name in dsts} for t in (seen, expected)))
 
-    def _run(
-        self, candidates: Sequence[Candidate], regions: Mapping[str, Sequence[object]]
-    ) -> tuple[dict[str, TileBuf], dict[str, TileBuf]]:
-        """The tiles after the implementation ran, and after what is right ran."""
-        results = []
+    def _seen(self, candidates: Sequence[Candidate], regions: _Regions) -> dict[str, TileBuf] | None:
+        """The tiles after the implementation under test ran; None if it raised."""
         self.calls += 1
-        for run in (self.execute, self.expect):
-            tiles = {}
-            for name, ty in candidates[0].types.items():
-                data = TileBuf.empty(ty, len(candidates))
-                bits(data.data)[...] = np.stack([c.arrays[name] for c in candidates])
-                tiles[name] = data.with_valid(*regions[name])
-            tile = self.tile
-            run(Call(tile.instruction, tiles, tile.numerics, tile.undefined, tile.target, 1))
-            results.append(tiles)
-        return results[0], results[1]
+        try:
+            return self._after(self.execute, candidates, regions)
+        except Exception as error:  # of somebody's code; what the side that is right raises is a fault of ours
+            self._raised = f"{type(error).__name__}: {first_line(error)}"
+            return None
+
+    def _after(self, run: Execute, candidates: Sequence[Candidate], regions: _Regions) -> dict[str, TileBuf]:
+        """New tiles of the candidates, after ``run``."""
+        tiles = {}
+        for name, ty in candidates[0].types.items():
+            data = TileBuf.empty(ty, len(candidates))
+            bits(data.data)[...] = np.stack([c.arrays[name] for c in candidates])
+            tiles[name] = data.with_valid(*regions[name])
+        tile = self.tile
+        run(Call(tile.instruction, tiles, tile.numerics, tile.undefined, tile.target, 1))
+        return tiles
 
 
 def _one(tiles: Mapping[str, TileBuf], place: int) -> dict[str, TileBuf]:

@@ -22,7 +22,7 @@ from pto_gpu import intrinsics
 from pto_gpu.campaign.compare import Comparison, compare
 from pto_gpu.campaign.explain.evidence import Evidence
 from pto_gpu.campaign.files.npz import read_npz
-from pto_gpu.campaign.files.raw import RawOperands, read_operands, region_names
+from pto_gpu.campaign.files.raw import RawOperands, counted_tiles, read_operands, region_names
 from pto_gpu.campaign.files.saved import METADATA, SavedTile
 from pto_gpu.campaign.ulp import EXACT, Tolerance
 from pto_gpu.defaults import Options
@@ -129,43 +129,55 @@ def _checked(
     try:
         _check_arrays(path, instruction, arrays)
         tiles = _tiles(path, instruction, arrays, dtype)
-        batch = tiles[instruction.dsts[0].name].batch
-        if not batch:
+        first = tiles[instruction.dsts[0].name]
+        if not first.batch:
             raise FileError(f"{path}: no tiles to compare")
-        tolerance.check_for(tiles[instruction.dsts[0].name].type.element)
-        seen = {o.name: tiles[o.name] for o in instruction.dsts}
-        expected = {name: _zeros_like(t) for name, t in seen.items()}
+        tolerance.check_for(first.type.element)
+        expected = {o.name: _zeros_like(tiles[o.name]) for o in instruction.dsts}
         intrinsics.execute(instruction, {**tiles, **expected}, options.override(backend="numpy"))
     except FileError:
         raise
     except PtoError as error:
         raise type(error)(f"{path}: {error}") from None
+    return _compared(path, origin, instruction, options, tiles, expected, outside, tolerance)
+
+
+def _compared(
+    path: Path,
+    origin: str,
+    instruction: Instruction,
+    options: Options,
+    tiles: Mapping[str, TileBuf],
+    expected: Mapping[str, TileBuf],
+    outside: str,
+    tolerance: Tolerance,
+) -> Checked:
+    """The dst tiles of the dump against ``expected``, with what is to be said and kept where they differ."""
+    seen = {o.name: tiles[o.name] for o in instruction.dsts}
     sources = {o.name: tiles[o.name] for o in instruction.sources}
-    found = compare(instruction, sources, seen, expected, outside=outside == "zero", tolerance=tolerance)
+    whole = outside == "zero"
+    found = compare(instruction, sources, seen, expected, outside=whole, tolerance=tolerance)
     failure, only_outside, evidence = None, False, None
     if found.elements:
         inside = compare(instruction, sources, seen, expected, outside=False, tolerance=tolerance)
         only_outside = not inside.elements
         before = {**sources, **{name: _zeros_like(t) for name, t in seen.items()}}
-        evidence = Evidence.of(
-            instruction, options, before, seen, found.tiles, whole=outside == "zero", tolerance=tolerance
-        )
+        evidence = Evidence.of(instruction, options, before, seen, found.tiles, whole=whole, tolerance=tolerance)
         first = int(found.tiles[0])
         failure = SavedTile.of(
             instruction, options, tiles, expected, first, before=0, origin=origin, outside=outside, tolerance=tolerance
         )
-    types = {name: t.type for name, t in tiles.items()}
     return Checked(
-        path,
-        instruction,
-        instruction.signature(types),
-        batch,
-        found,
-        failure,
-        only_outside,
-        options.numerics,
-        tolerance,
-        evidence,
+        path=path,
+        instruction=instruction,
+        dtypes=instruction.signature({name: t.type for name, t in tiles.items()}),
+        batch=tiles[instruction.dsts[0].name].batch,
+        comparison=found,
+        first_failure=failure,
+        only_outside=only_outside,
+        numerics=options.numerics,
+        tolerance=tolerance,
+        evidence=evidence,
     )
 
 
@@ -203,11 +215,7 @@ def _check_arrays(path: Path, instruction: Instruction, arrays: Mapping[str, Num
                 f"allowed [batch, rows, cols]{reduced}, or all of them without batch"
             )
         if len(shape) == 3 and shape[0] != like[0]:
-            raise FileError(f"{path}: {operand.name} has {_count(shape[0])}, {first} has {like[0]}")
-
-
-def _count(tiles: int) -> str:
-    return "1 tile" if tiles == 1 else f"{tiles} tiles"
+            raise FileError(f"{path}: {operand.name} has {counted_tiles(shape[0])}, {first} has {like[0]}")
 
 
 def _tiles(
@@ -238,9 +246,9 @@ def _tile(
         ty = TileBufType(element.name, smallest_row_multiple(element, rows), 1, blayout="col_major")
         column = TileBuf.zeros(ty, len(x), "cpu", 0, 0)
         column.data[:, :rows] = x
-        _check_range(path, operand, valid, (rows, cols))
+        _check_range(operand, valid, (rows, cols))
         return column.with_valid(valid[:, 0], valid[:, 1])
-    _check_range(path, operand, valid, (rows, cols))
+    _check_range(operand, valid, (rows, cols))
     return TileBuf.from_array(x, TileBufType(element.name, rows, cols), valid[:, 0], valid[:, 1])
 
 
@@ -279,7 +287,7 @@ def _valid(
     return valid
 
 
-def _check_range(path: Path, operand: Operand, valid: NumPyArray, shape: tuple[int, int]) -> None:
+def _check_range(operand: Operand, valid: NumPyArray, shape: tuple[int, int]) -> None:
     wrong = ((valid < 0) | (valid > np.array(shape))).any(axis=1)
     if wrong.any():
         first = int(wrong.argmax())

@@ -21,7 +21,6 @@ from pto_gpu.campaign.ulp import Tolerance
 from pto_gpu.defaults import Options
 from pto_gpu.errors import FileError, PtoError
 from pto_gpu.isa import instruction, instructions
-from pto_gpu.isa.record import Instruction
 
 #: Every key of ``[defaults]``, and the types that its value may have.
 KEYS: Final[Mapping[str, tuple[type, ...]]] = {
@@ -98,7 +97,7 @@ def _table(path: Path) -> dict[str, Any]:
         raise FileError(f"{path}: no such file") from None
     except OSError as error:
         raise FileError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+    except (RecursionError, ValueError) as error:  # of TOML, or of UTF-8
         raise FileError(f"{path}: no TOML: {first_line(error)}") from None
 
 
@@ -134,7 +133,7 @@ def _case(path: Path, name: str, entry: Mapping[str, Any], options: Options, giv
         raise FileError(f"instruction is missing: allowed {', '.join(instructions())}")
     said = {**entry, **{key: value for key, value in given.items() if value is not None}}
     options = options.override(said.get("target"), None, said.get("numerics"), said.get("undefined"))
-    record = _instruction(entry["instruction"])
+    record = instruction(entry["instruction"])
     if said.get("outside") not in (None, *OUTSIDE):
         raise FileError(f"outside {said['outside']!r} is not known: allowed {', '.join(OUTSIDE)}")
     directory = path.parent / entry.get("dir", "")
@@ -149,13 +148,6 @@ def _case(path: Path, name: str, entry: Mapping[str, Any], options: Options, giv
     )
     tolerance = Tolerance(said.get("ulp", 0), said.get("nan", "bits"))
     return Case(name, raw, options, said.get("outside"), tolerance)
-
-
-def _instruction(name: str) -> Instruction:
-    try:
-        return instruction(name)
-    except PtoError as error:
-        raise FileError(f"{error}{nearest(name.upper(), instructions())}") from None
 
 
 def _pairs(key: str, entry: Mapping[str, Any]) -> dict[str | None, Pair]:

@@ -45,6 +45,11 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
+def counted_tiles(n: int) -> str:
+    """``1 tile``, ``2 tiles``."""
+    return "1 tile" if n == 1 else f"{n} tiles"
+
+
 def side_names(operand: Operand) -> list[str]:
     """What may stand for an operand where its values and indices agree: ``src0_val``, ``src0``."""
     return list(dict.fromkeys((operand.name, operand.name.removesuffix("_val").removesuffix("_idx"))))
@@ -133,17 +138,13 @@ def read_operands(raw: RawOperands) -> dict[str, NumPyArray]:
         path = raw.files[operand.name]
         array, valid = _Reader(raw, operand, path).read()
         if first is not None and len(array) != first[1]:
-            raise FileError(f"{path}: holds {_tiles(len(array))} of {operand.name}, {first[0]} holds {first[1]}")
+            raise FileError(f"{path}: holds {counted_tiles(len(array))} of {operand.name}, {first[0]} holds {first[1]}")
         first = first or (path, len(array))
         arrays[operand.name] = array
         arrays[f"{operand.name}_valid"] = valid
     if first is not None and raw.tiles is not None and first[1] != raw.tiles:
-        raise FileError(f"{first[0]}: holds {_tiles(first[1])}, expected {raw.tiles}")
+        raise FileError(f"{first[0]}: holds {counted_tiles(first[1])}, expected {raw.tiles}")
     return arrays
-
-
-def _tiles(n: int) -> str:
-    return "1 tile" if n == 1 else f"{n} tiles"
 
 
 class _Reader:
@@ -219,7 +220,7 @@ class _Reader:
         if self.raw.layout == "capacity":
             return self._cut(x, element, shape, ""), regions
         sizes = regions.astype(np.int64).prod(axis=1)
-        self._check_size(x, element, int(sizes.sum()), f"the valid regions of {_tiles(len(regions))}")
+        self._check_size(x, element, int(sizes.sum()), f"the valid regions of {counted_tiles(len(regions))}")
         full, start = _zeros((len(regions), *shape), x.dtype), 0
         for tile, (rows, cols) in enumerate(regions.tolist()):
             full[tile, :rows, :cols] = x[start : start + rows * cols].reshape(rows, cols)

@@ -34,8 +34,13 @@ def element_text(pattern: int, dtype: str) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """``1 tile``, ``2 tiles``."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    """``1 tile``, ``2 tiles``, ``100 000 tiles``."""
+    return f"{_readable(number)} {what}" if number == 1 else f"{_readable(number)} {what}s"
+
+
+def _readable(number: int) -> str:
+    """Grouped from five digits on."""
+    return grouped(number) if number >= 10_000 else str(number)
 
 
 def grouped(number: int) -> str:
@@ -134,13 +139,23 @@ def checked_lines(checked: Checked) -> list[str]:
     what = f"{checked.instruction.name} {'/'.join(checked.dtypes)}"
     verdict = "equal" if checked.equal else "MISMATCH"
     if not checked.tolerance.exact:
-        farthest = f", at most {found.farthest} ULP off" if found.farthest else ""
-        verdict += f" ({checked.tolerance.text}: {counted(found.tolerated, 'element')} not bit for bit{farthest})"
+        verdict += f" ({_tolerated_text(checked)})"
     counts = f", {differ_text(found.elements, len(found.tiles))}" if found.elements else ""
     lines = [f"{checked.path}: {what}: {verdict}, {counted(checked.batch, 'tile')}{counts}"]
     if checked.only_outside:
         lines.append("  every one is outside the valid region: `--outside ignore` leaves them out")
     return lines + mismatch_lines(what, found.mismatches, found.elements, found.categories)
+
+
+def _tolerated_text(checked: Checked) -> str:
+    """What the tolerance accepted, and how far the numbers are off, those that it did not accept too."""
+    found = checked.comparison
+    accepted = f"{counted(found.tolerated, 'element')} not bit for bit"
+    if not found.farthest:
+        return f"{checked.tolerance.text}: {accepted}"
+    if checked.equal:
+        return f"{checked.tolerance.text}: {accepted}, at most {found.farthest} ULP off"
+    return f"{checked.tolerance.text}: {accepted}; the farthest of all is {found.farthest} ULP off"
 
 
 def rate_text(number: int, seconds: float, unit: str = "tile") -> str:
@@ -177,7 +192,7 @@ def _covered_lines(results: Sequence[Result], seconds: float) -> list[str]:
     return [
         f"covered {', '.join(names)}: {counted(len(results), 'combination')} of element types, "
         f"{counted(tiles, 'tile')} in {seconds:.1f} s",
-        f"  {rate_text(tiles, seconds)}, every byte of dst compared",
+        f"  {_rate(tiles, seconds, first.campaign)}every byte of dst compared",
         *_wrapped(
             "  ",
             [
@@ -189,6 +204,11 @@ def _covered_lines(results: Sequence[Result], seconds: float) -> list[str]:
         ),
         *(_exhausted_lines(results) if first.campaign.exhaustive else _drawn_lines(results)),
     ]
+
+
+def _rate(tiles: int, seconds: float, campaign: Campaign) -> str:
+    """Tiles of an exhaustive campaign are of any size: its own line has pairs or rows."""
+    return "" if campaign.exhaustive else f"{rate_text(tiles, seconds)}, "
 
 
 def _drawn_lines(results: Sequence[Result]) -> list[str]:

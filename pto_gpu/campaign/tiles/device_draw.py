@@ -10,14 +10,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
 
 from pto_gpu.backends import triton as backend
-from pto_gpu.backends.triton_plan import INTEGERS, VECTOR_BYTES, block_shape
+from pto_gpu.backends.triton_plan import HOST_BLOCK_BYTES, INTEGERS, VECTOR_BYTES, block_shape
 from pto_gpu.campaign.settings import Campaign
 from pto_gpu.campaign.tiles.categories import FORCE_NAN_FIRST, FORCE_NAN_LAST, Tables, tables
 from pto_gpu.campaign.tiles.generate import PADDING_BYTE
@@ -28,21 +27,12 @@ from pto_gpu.isa.record import Kind, Role
 from pto_gpu.kernels import generate as kernels
 from pto_gpu.regions import Region
 from pto_gpu.tilebuf import TileBuf
+from pto_gpu.torch_arrays import TORCH
 from pto_gpu.types import ELEMENT_TYPES, TileBufType
 
-#: torch under the array-API names that campaigns use; a machine with a GPU need not have array-api-compat.
-TORCH: Final = SimpleNamespace(
-    **{
-        **vars(torch),
-        "astype": lambda x, dtype, copy=True: x.to(dtype, copy=copy),
-        "take_along_axis": lambda x, indices, axis: torch.take_along_dim(x, indices, dim=axis),
-    }
-)
 #: Bytes of an operand that a program makes, and its threads: one vector each, as more of them costs registers.
-BLOCK_BYTES: Final = 2048
-THREADS: Final = BLOCK_BYTES // VECTOR_BYTES
-#: The interpreter's cost is per program and hardly per element.
-HOST_BLOCK_BYTES: Final = 1 << 16
+PROGRAM_BYTES: Final = 2048
+THREADS: Final = PROGRAM_BYTES // VECTOR_BYTES
 #: Tiles whose words a program makes.
 WORD_TILES: Final = 128
 
@@ -259,7 +249,7 @@ def kernel_constants(grid: tuple[int, int], storage: TileBufType, table: Tables,
     """What a launch of the generator is specialised on: nothing that differs between tiles, seeds and storage plans."""
     rows, cols = grid
     size = storage.element.itemsize
-    bt, br, bc = block_shape(rows, cols, (HOST_BLOCK_BYTES if backend.INTERPRETED else BLOCK_BYTES) // size)
+    bt, br, bc = block_shape(rows, cols, (HOST_BLOCK_BYTES if backend.INTERPRETED else PROGRAM_BYTES) // size)
     return {
         "SLOTS": len(table.row_profile if table.by_row else table.profile_of),
         "BY_ROW": table.by_row,

@@ -91,6 +91,19 @@ class Buffers(threading.local):
         return held
 
 
+def per_tile(tiles: TileBuf) -> Region:
+    """The valid regions as ``int64[batch]`` each, to reckon with."""
+    rows, cols = (np.broadcast_to(np.asarray(n, np.int64), (tiles.batch,)) for n in tiles.region)
+    return Region(rows, cols)
+
+
+def inside(tiles: TileBuf) -> NumPyArray:
+    """bool[batch, rows, cols]: where an element is in its valid region."""
+    rows, cols = (n[:, None, None] for n in per_tile(tiles))
+    result: NumPyArray = (np.arange(tiles.type.rows)[:, None] < rows) & (np.arange(tiles.type.cols) < cols)
+    return result
+
+
 def repeated(byte: int, itemsize: int) -> int:
     """The element whose bytes are all ``byte``."""
     return int.from_bytes(bytes([byte]) * itemsize, "little")

@@ -19,8 +19,8 @@ from pto_gpu.asm.diagnostics import Diagnostic, asm_error
 from pto_gpu.asm.ops import AllocTileOp, AssignOp, StoreOp, TileOp
 from pto_gpu.asm.parser import Parsed
 from pto_gpu.asm.reading import flag
-from pto_gpu.asm.spellings import OpenTile
 from pto_gpu.asm.structure import structure_problems
+from pto_gpu.asm.type_spellings import OpenTile
 from pto_gpu.asm.types import TileAttr, TileBufAttr, tile_type
 from pto_gpu.errors import ConstraintError
 from pto_gpu.types import DYNAMIC
@@ -157,7 +157,7 @@ class _Conversion:
             other = use.operation
             if other is op and list(op.operands).count(value) == 1:
                 continue
-            if not analysis.is_after(other, op, block):
+            if not analysis.is_after(other, op):
                 return f"%{name} is used before it is written: the {self.form} form has no destination"
             if isinstance(other, TileOp) and value in other.outs:
                 return f"%{name} is written more than once: the {self.form} form has no destination"

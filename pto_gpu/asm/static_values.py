@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.interpreter import Interpreter
@@ -14,9 +14,6 @@ from pto_gpu.memory import TASSIGN, UnifiedBuffer
 from pto_gpu.regions import Region
 from pto_gpu.tilebuf import TileBuf
 from pto_gpu.types import DYNAMIC, TileBufType
-
-#: Bytes of the tiles that are in memory at once; a batch runs in waves that keep to it.
-WAVE_BYTES: Final = 256 << 20
 
 
 class StaticTile:

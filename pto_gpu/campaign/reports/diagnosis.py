@@ -23,7 +23,8 @@ def failure_text(result: Result, execute: Execute | None = None) -> str:
 
     ``execute``: what the campaign was run with, in place of a backend.
     """
-    return "\n".join([*result_lines(result), *diagnosis_lines(diagnose(result, execute))])
+    verdict, *places = result_lines(result)
+    return "\n".join([verdict, *diagnosis_lines(diagnose(result, execute)), *places])
 
 
 def diagnosis_lines(diagnosis: Diagnosis | None) -> list[str]:

@@ -76,9 +76,4 @@ def _known_before(value: SSAValue, op: Operation) -> bool:
     """Whether ``value`` is there when ``op`` runs."""
     if isinstance(value, BlockArgument):
         return True
-    assert isinstance(value, OpResult)
-    block = value.op.parent
-    inside: Operation | None = op
-    while inside is not None and inside.parent is not block:
-        inside = inside.parent_op()
-    return inside is not None and value.op.is_before_in_block(inside)
+    return isinstance(value, OpResult) and analysis.is_after(op, value.op)

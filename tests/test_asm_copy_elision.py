@@ -6,35 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from asm_calls import T, parse, same
+from asm_calls import CONSTANTS, PART, VIEW, T, least, load, parse, part, same, store
 
-from pto_gpu.asm.direct import Transfers
-
-VIEW = "!pto.tensor_view<?x16xf32>"
-PART = "!pto.partition_tensor_view<16x16xf32>"
-CONSTANTS = """
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
-  %c8 = arith.constant 8 : index
-  %c16 = arith.constant 16 : index
-  %c32 = arith.constant 32 : index
-"""
-
-
-def part(name: str, of: str, row: str) -> str:
-    return f"%{name} = pto.partition_view %{of}, offsets = [{row}, %c0], sizes = [%c16, %c16] : {VIEW} -> {PART}\n"
-
-
-def load(name: str, tile: str) -> str:
-    return f"pto.tload ins(%{name} : {PART}) outs(%{tile} : {T})\n"
-
-
-def least(a: str, b: str, d: str) -> str:
-    return f"pto.tpartmin ins(%{a}, %{b} : {T}, {T}) outs(%{d} : {T})\n"
-
-
-def store(tile: str, name: str) -> str:
-    return f"pto.tstore ins(%{tile} : {T}) outs(%{name} : {PART})\n"
+from pto_gpu.asm.copy_elision import Transfers
 
 
 def function(body: str, *tiles: str) -> Any:
@@ -124,6 +98,33 @@ def test_a_tile_that_the_next_round_reads_first(arrays: dict[str, np.ndarray]) -
     same(program.run(arrays), {"o": np.concatenate([both, both], axis=1)})
 
 
+def test_a_tile_that_is_written_again_after_it_was_stored(arrays: dict[str, np.ndarray]) -> None:
+    body = (
+        part("p", "a", "%c0") + part("q", "b", "%c0") + part("r", "o", "%c0") + load("p", "t") + load("q", "u")
+        + least("t", "t", "d") + store("d", "r") + least("u", "u", "d")
+    )  # fmt: skip
+    program = function(body, "t", "u", "d")
+    assert planned(program) == ({"t", "u"}, set())
+    wanted = arrays["o"].copy()
+    wanted[:, :16] = arrays["a"][:, :16]
+    same(program.run(arrays), {"o": wanted})
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_store_that_may_not_happen(arrays: dict[str, np.ndarray], taken: bool) -> None:
+    body = (
+        f"%if = arith.cmpi {'slt' if taken else 'sgt'}, %c0, %c1 : index\n"
+        + part("p", "a", "%c0") + part("r", "o", "%c0") + load("p", "t") + least("t", "t", "d")
+        + "scf.if %if {\n" + store("d", "r") + "}\n"
+    )  # fmt: skip
+    program = function(body, "t", "d")
+    assert planned(program) == ({"t"}, set())
+    wanted = arrays["o"].copy()
+    if taken:
+        wanted[:, :16] = arrays["a"][:, :16]
+    same(program.run(arrays), {"o": wanted})
+
+
 def test_a_kernel_in_place(arrays: dict[str, np.ndarray]) -> None:
     """What is stored would be loaded by the next round if it came early."""
     body = (
@@ -166,6 +167,20 @@ def test_other_element_steps_and_ranks(rng: np.random.Generator) -> None:
     program = parse(text)
     assert planned(program) == ({"t"}, {"d", "e"})
     same(program.run({"p": p, "o": o, "q": q}), {"o": wanted_o, "q": wanted_q})
+
+
+def test_a_view_whose_rows_are_one(rng: np.random.Generator) -> None:
+    """No instruction may have a dst that overlaps itself: the tile is stored from elsewhere."""
+    text = f"""func.func @f(%a: !pto.tensor_view<16x16xf32>, %o: !pto.ptr<f32>) {{{CONSTANTS}
+  %v = pto.make_tensor_view %o, shape = [%c16, %c16], strides = [%c0, %c1] : !pto.tensor_view<16x16xf32>
+  %t = pto.tload %a : (!pto.tensor_view<16x16xf32>) -> {T}
+  %d = pto.tpartmin %t, %t : ({T}, {T}) -> {T}
+  pto.tstore ins(%d : {T}) outs(%v : !pto.tensor_view<16x16xf32>)
+  return
+}}"""
+    row = rng.standard_normal((3, 16), dtype=np.float32)
+    a = np.repeat(row[:, None], 16, axis=1)
+    same(parse(text).run({"a": a, "o": np.zeros((3, 16), np.float32)}), {"o": row})
 
 
 def test_a_tile_with_an_address_is_stored_from_there(arrays: dict[str, np.ndarray]) -> None:
