@@ -96,7 +96,7 @@ def check(
     given = {"target": target, "numerics": numerics, "undefined": undefined, "outside": outside, "ulp": ulp, "nan": nan}
     raw = {"operand": operand, "shape": shape, "valid": valid, "layout": layout}
     jobs = _jobs(files, _Choices(options, given, dtype, {k: v for k, v in raw.items() if v is not None and v != []}))
-    reports = ReportFiles(junit, html)
+    reports = ReportFiles(junit, html, [("FILE", Path(name)) for name in files if _names_a_file(name)])
     out = report.printer(to_stderr=json)
     start = time.perf_counter()
     told: list[entries.Entry] = []
