@@ -1,5 +1,6 @@
 """Somebody's own function as the side under test."""
 
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from command_line import COMMAND
 
 import pto_gpu as pto
 from pto_gpu.campaign import run
@@ -100,13 +102,45 @@ def test_a_function_that_raises_is_reported_with_its_line() -> None:
     assert error == f"RaisedError: mine:f: IndexError: list index out of range (test_campaign_against.py, line {line})"
 
 
-@pytest.mark.parametrize("error", [SystemExit(0), pto.BackendError("mine"), RuntimeError("several\nlines"), KeyError()])
+class NoException(BaseException):
+    """As pytest.skip and pytest.fail raise."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SystemExit(0),
+        pto.BackendError("mine"),
+        RuntimeError("several\nlines"),
+        KeyError(),
+        NoException(),
+        GeneratorExit(),
+    ],
+)
 def test_whatever_a_function_raises_is_its_failure(error: BaseException) -> None:
     def raises(call):
         raise error
 
     assert crash(raises).startswith(f"RaisedError: mine:f: {type(error).__name__}: ")
     assert "\n" not in crash(raises)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.parametrize("end", ["return", "raise ValueError"])
+def test_a_forked_child_does_not_go_on_with_the_campaign(tmp_path: Path, end: str) -> None:
+    (tmp_path / "forks_x.py").write_text(
+        "import os\n"
+        "def f(call):\n"
+        "    child = os.fork()\n"
+        "    if child == 0:\n"
+        f"        {end}\n"
+        "    print('child ended with', os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    command = [*COMMAND, "validate", "tpartmin", "--dtype", "i32", "--tiles", "40", "--against", "forks_x:f"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.startswith("child ended with 1\n")
+    assert done.stdout.count("MISMATCH") == 1
 
 
 def test_a_function_that_returns_something_is_reported() -> None:
@@ -187,6 +221,8 @@ def here(tmp_path, monkeypatch):
         ("broken_x:f", pto.BackendError, r"broken_x cannot be imported: ZeroDivisionError: .* \(broken_x.py, line 2\)"),
         ("syntax_x:f", pto.BackendError, "syntax_x cannot be imported: SyntaxError"),
         ("quits_x:f", pto.BackendError, "quits_x cannot be imported: SystemExit: 3"),
+        ("skips_x:f", pto.BackendError, "skips_x cannot be imported: Skipped: not here"),
+        ("odd_x:f.g", pto.BackendError, r"odd_x:f.g: 'g' of odd_x.f cannot be had: ValueError: g \(odd_x.py, line 3\)"),
         ("mine_x:g", pto.BackendError, "mine_x:g: mine_x has no 'g'"),
         ("mine_x:f.g", pto.BackendError, "mine_x:f.g: mine_x.f has no 'g'"),
         ("mine_x:three", pto.TypeMismatch, "mine_x:three is a int"),
@@ -198,6 +234,9 @@ def test_a_name_that_is_no_function_is_one_clear_error(here: Path, spec: str, er
     (here / "broken_x.py").write_text("x = 1\nx / 0\n")
     (here / "syntax_x.py").write_text("def f(:\n")
     (here / "quits_x.py").write_text("import sys\nsys.exit(3)\n")
+    (here / "skips_x.py").write_text("import pytest\npytest.skip('not here', allow_module_level=True)\n")
+    odd = "class M(type):\n    def __getattr__(cls, name):\n        raise ValueError(name)\n"
+    (here / "odd_x.py").write_text(f"{odd}class f(metaclass=M): pass\n")
     with pytest.raises(error, match=message):
         load(spec)
 

@@ -1,6 +1,7 @@
 """Dumps made elsewhere: the simulator's agree, faults in them are found, and unusable ones are refused."""
 
 import io
+import os
 import struct
 import zipfile
 from collections.abc import Callable
@@ -192,6 +193,22 @@ def test_files_that_are_no_npz(tmp_path: Path) -> None:
         instruction_of(tmp_path / "result_17.npz")
     with pytest.raises(pto.FileError, match="no such file"):
         instruction_of(tmp_path / "result_18.npz")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "tpartmin.npz")
+    with pytest.raises(pto.FileError, match="cannot be read: not a regular file"):
+        check_dump(tmp_path / "tpartmin.npz", instruction("TPARTMIN"), SIMULATOR)
+
+
+def test_an_unknown_array_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "tpartmin.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("dst", "src0", "src1", "dst_valid", "junk"):
+            archive.writestr(f"{name}.npy", b"that would be reported if it were read")
+    with pytest.raises(pto.FileError, match="TPARTMIN has no array 'junk'"):
+        check_dump(path, instruction("TPARTMIN"), SIMULATOR)
 
 
 def npz_with_header(path, text, compression=zipfile.ZIP_STORED, version=1):

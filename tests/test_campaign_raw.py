@@ -1,6 +1,8 @@
 """Operands in files of their own: made by hand, in both layouts, truncated, misnamed."""
 
+import os
 import struct
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -247,6 +249,26 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
             verdict(raw(tmp_path, files=files, shapes=shapes))
     np.save(path, np.zeros(32, np.float16))  # one axis: elements as in a .bin
     assert verdict(raw(tmp_path, files=files, shapes=shapes)).equal
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+def test_devices_and_pipes(tmp_path: Path) -> None:
+    written(tmp_path)
+    shapes = {None: (2, 16)}
+    content = (tmp_path / "src1.bin").read_bytes()
+    for name in ("src1.bin", "src1.npy"):
+        (tmp_path / name).unlink(missing_ok=True)
+        (tmp_path / name).symlink_to("/dev/zero")
+        with pytest.raises(pto.FileError, match=rf"{name}: cannot be read: not a regular file"):
+            verdict(raw(tmp_path, files=("dst.bin", "src0.bin", name), shapes=shapes))
+        (tmp_path / name).unlink()
+        os.mkfifo(tmp_path / name)
+    with pytest.raises(pto.FileError, match=r"src1\.npy: cannot be read: not a regular file"):
+        verdict(raw(tmp_path, files=("dst.bin", "src0.bin", "src1.npy"), shapes=shapes))
+    writer = threading.Thread(target=(tmp_path / "src1.bin").write_bytes, args=(content,))
+    writer.start()
+    assert verdict(raw(tmp_path, shapes=shapes)).equal
+    writer.join()
 
 
 def test_regions_in_files_that_do_not_fit(tmp_path: Path) -> None:

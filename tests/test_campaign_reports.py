@@ -245,6 +245,24 @@ def test_a_report_that_cannot_be_written_is_refused_before_the_run(
     assert (status, err) == (2, "error: --junit and --html name the same file: same\n")
 
 
+@pytest.mark.parametrize("option", ["--html", "--junit"])
+def test_a_report_does_not_replace_a_file_that_the_command_needs(inside: Inside, tmp_path: Path, option: str) -> None:
+    validate = ("validate", "TPARTMIN", "--dtype", "i32", "--tiles", 20, "--journal", "run.db")
+    assert inside(*validate)[0] == 0
+    dump = Path("tpartmin_f32.npz")
+    dump.write_bytes((DUMPS / dump).read_bytes())
+    Path("link").symlink_to(dump)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for command, name, report in (
+        ((*validate, "--resume"), "--journal", "./run.db"),
+        (("check", dump), "FILE", "link"),
+    ):
+        status, out, err = inside(*command, option, report)
+        assert (status, out) == (2, "")
+        assert err == f"error: {name} and {option} name the same file: {Path(report)}\n"
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 def test_check_writes_reports_of_files(inside: Inside, tmp_path: Path) -> None:
     with np.load(DUMPS / "trowmin_i16.npz") as archive:
         arrays = dict(archive)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -184,3 +185,39 @@ def test_nothing_is_read_past_rows_that_do_not_fill_blocks(rows: int, cols: int,
     assert (result.numpy() == 7).all()
     pto.TPARTMIN(guarded, other, other, backend="cpu")
     assert (x == 9).all()
+
+
+WITHOUT_F16C = """
+import numpy as np
+import pto_gpu as pto
+from pto_gpu.backends.cpu.halves import converted_by_processor
+
+every = np.arange(1 << 16, dtype=np.uint16).view(np.float16).reshape(1, 256, 256)
+ty = pto.TileBufType("f16", 256, 256)
+slopes = np.array([0x3C00, 0x0001, 0x83FF, 0x0400, 0x7BFF, 0x7C00, 0x7E01, 0x3555, 0x1400, 0xBC01, 0x0000], np.uint16)
+for slope in [*slopes.view(np.float16), *np.random.default_rng(7).standard_normal(20).astype(np.float16)]:
+    d, s = pto.TileBuf.zeros(ty), pto.TileBuf.from_array(np.full_like(every, slope), ty)
+    pto.TPRELU(d, pto.TileBuf.from_array(every, ty), s, backend="cpu")
+    with np.errstate(all="ignore"):
+        product = (every.astype(np.float64) * np.float64(slope)).astype(np.float16)
+    product[np.isnan(product)] = np.array(0x7E00, np.uint16).view(np.float16)
+    wanted = np.where(every > 0, every, product)
+    wrong = np.flatnonzero(d.numpy().view(np.uint16) != wanted.view(np.uint16))
+    assert not len(wrong), (slope, [hex(n) for n in wrong[:5]])
+print("converted by the processor:", converted_by_processor())
+"""
+
+
+def test_halves_on_a_processor_that_does_not_convert_them(tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "NUMBA_CACHE_DIR": str(tmp_path),
+        "NUMBA_CPU_NAME": "generic",
+        "NUMBA_CPU_FEATURES": "",
+    }
+    command = [sys.executable, "-c", WITHOUT_F16C]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("converted by the processor: ")
+    if platform.machine() == "x86_64":
+        assert done.stdout == "converted by the processor: False\n"

@@ -94,12 +94,16 @@ class Implementation:
                 raise BrokenContractError(f"{self.label} put another array into call.arrays[{name!r}]: write into it")
 
     def _called(self, given: TileCall) -> Any:
+        process = os.getpid()
         try:
             return self._function(given)
-        except (Exception, SystemExit) as error:
-            if isinstance(error, MemoryError):
-                raise
+        except (KeyboardInterrupt, MemoryError):
+            raise
+        except BaseException as error:  # test frameworks skip and fail by what is no Exception
             raise RaisedError(f"{self.label}: {_what_happened(error)}") from error
+        finally:
+            if os.getpid() != process:  # a forked child that the function did not end: it must not go on as we do
+                os._exit(1)
 
 
 class RaisedError(RuntimeError):
@@ -122,10 +126,13 @@ def load(spec: str) -> Implementation:
         raise ConstraintError(f"{spec!r} names no function: allowed package.module:function")
     found: Any = _imported(module_name)
     for place, part in enumerate(path.split(".")):
-        if not hasattr(found, part):
-            holder = ".".join([module_name, *path.split(".")[:place]])
-            raise BackendError(f"{spec}: {holder} has no {part!r}")
-        found = getattr(found, part)
+        holder = ".".join([module_name, *path.split(".")[:place]])
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise BackendError(f"{spec}: {holder} has no {part!r}") from None
+        except Exception as error:  # a module or class may have a __getattr__ of its own
+            raise BackendError(f"{spec}: {part!r} of {holder} cannot be had: {_what_happened(error)}") from error
     return Implementation(found, spec)
 
 
@@ -139,7 +146,9 @@ def _imported(name: str) -> Any:
         if error.name and (name == error.name or name.startswith(f"{error.name}.")):
             raise BackendError(f"no module named {error.name} in {here} or among installed packages") from None
         raise BackendError(f"{name} cannot be imported: {_what_happened(error)}") from error
-    except (Exception, SystemExit) as error:
+    except (KeyboardInterrupt, MemoryError):
+        raise
+    except BaseException as error:
         raise BackendError(f"{name} cannot be imported: {_what_happened(error)}") from error
 
 

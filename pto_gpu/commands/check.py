@@ -96,7 +96,7 @@ def check(
     raw = {"operand": operand, "shape": shape, "valid": valid, "layout": layout}
     raw = {key: value for key, value in raw.items() if value is not None and value != []}
     jobs = _jobs(files, _Choices(options, given, Tolerance(ulp or 0, nan or "bits"), dtype, raw))
-    reports = ReportFiles(junit, html)
+    reports = ReportFiles(junit, html, [("FILE", Path(name)) for name in files if _names_a_file(name)])
     out = report.printer(to_stderr=json)
     start = time.perf_counter()
     data, told = zip(*(_told(job, save, out.print) for job in jobs), strict=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,14 +21,21 @@ Html = Annotated[Path | None, typer.Option(help="Also write the report to this f
 
 @dataclass(frozen=True)
 class ReportFiles:
-    """Where reports go. Raises for a file that cannot be written, before hours are spent on what it should hold."""
+    """Where reports go. Raises for a file that cannot be written, before hours are spent on what it should hold.
+
+    ``taken``: files of the same command that a report must not replace, with what names them.
+    """
 
     junit: Path | None
     html: Path | None
+    taken: Sequence[tuple[str, Path]] = ()
 
     def __post_init__(self) -> None:
-        if self.junit is not None and self.junit == self.html:
-            raise ConstraintError(f"--junit and --html name the same file: {self.junit}")
+        places: dict[str, str] = {}
+        for option, path in (*self.taken, ("--junit", self.junit), ("--html", self.html)):
+            first = places.setdefault(os.path.realpath(path), option) if path is not None else option
+            if first != option:
+                raise ConstraintError(f"{first} and {option} name the same file: {path}")
         for path in (self.junit, self.html):
             if path is not None:
                 _check_writable(path)

@@ -99,7 +99,8 @@ def validate(
             [(op, s, {**settings, "tiles": tiles}) for op, s in combinations], dump, dump_format, json=json
         )
     campaigns = [Campaign(op, dtypes, **settings) for op, dtypes in combinations]
-    files = ReportFiles(junit, html) if leads() else ReportFiles(None, None)
+    taken = [("--journal", journal)] if journal else []
+    files = ReportFiles(junit, html, taken) if leads() else ReportFiles(None, None)
     with series(campaigns, execute, journal, resume=resume) as runs:
         if runs.status is not None:
             return runs.status

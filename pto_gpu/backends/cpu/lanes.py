@@ -16,6 +16,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from pto_gpu.backends.cpu.halves import extend, truncate
 from pto_gpu.backends.cpu.vectors import (
     BLOCK,
     blend,
@@ -33,8 +34,6 @@ from pto_gpu.backends.cpu.vectors import (
     vector_of,
     width_of,
 )
-
-_FLOATS = {16: ir.HalfType(), 32: ir.FloatType()}
 
 Compute = Callable[..., tuple[Any, ...]]
 
@@ -169,18 +168,18 @@ def _chosen_pair(
 def _prelu(
     builder: ir.IRBuilder, bits: ir.VectorType, load: Callable[[int], Any], keep_zero: Any, nan: Any
 ) -> tuple[Any, ...]:
-    narrow, wide = (ir.VectorType(t, bits.count) for t in (_FLOATS[bits.element.width], ir.FloatType()))
+    wide = ir.VectorType(ir.FloatType(), bits.count)
+    halves = bits.element.width == 16
 
     def number(value: Any) -> Any:  # the product of two halves is exact in a float, so one rounding is left
-        value = builder.bitcast(value, narrow)
-        return value if narrow == wide else builder.fpext(value, wide)
+        return extend(builder, value) if halves else builder.bitcast(value, wide)
 
     x_bits = load(1)
     x = number(x_bits)
     product = builder.fmul(x, number(load(2)))
-    rounded = product if narrow == wide else builder.fptrunc(product, narrow)
+    rounded = truncate(builder, product) if halves else builder.bitcast(product, bits)
     is_nan = builder.fcmp_unordered("uno", product, product)
-    product_bits = builder.select(is_nan, splat(builder, nan, bits), builder.bitcast(rounded, bits))
+    product_bits = builder.select(is_nan, splat(builder, nan, bits), rounded)
     zero = constant(wide, 0.0)
     keep = builder.icmp_signed("!=", splat(builder, keep_zero, bits), constant(bits, 0))
     kept = builder.or_(builder.fcmp_ordered(">", x, zero), builder.and_(builder.fcmp_ordered("==", x, zero), keep))

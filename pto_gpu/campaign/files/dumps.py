@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,9 +90,7 @@ def check_dump(
 
     Raises FileError for a file that cannot be used, and what the instruction raises for operands that it refuses.
     """
-    arrays = read_npz(path)
-    if METADATA in arrays:
-        raise FileError(f"{path}: a saved failure: use pto-gpu replay")
+    arrays = read_npz(path, lambda names: _check_names(path, instruction, names))
     return _checked(path, path.stem, instruction, arrays, options, outside, dtype, tolerance)
 
 
@@ -127,7 +125,7 @@ def _checked(
     tolerance: Tolerance,
 ) -> Checked:
     try:
-        _check_arrays(path, instruction, arrays)
+        _check_shapes(path, instruction, arrays)
         tiles = _tiles(path, instruction, arrays, dtype)
         first = tiles[instruction.dsts[0].name]
         if not first.batch:
@@ -185,20 +183,27 @@ def _zeros_like(tiles: TileBuf) -> TileBuf:
     return TileBuf.zeros(tiles.type, tiles.batch, "cpu", *tiles.region)
 
 
-def _check_arrays(path: Path, instruction: Instruction, arrays: Mapping[str, NumPyArray]) -> None:
-    """Refuse a file with too few or too many arrays, and arrays that cannot hold the same number of tiles."""
+def _check_names(path: Path, instruction: Instruction, names: Collection[str]) -> None:
+    """Refuse a file with too few or too many arrays."""
+    if METADATA in names:
+        raise FileError(f"{path}: a saved failure: use pto-gpu replay")
     operands = (*instruction.dsts, *instruction.sources)
     known = (*operands, *(o for o in instruction.operands if o.role is Role.TMP))
     allowed = list(dict.fromkeys([*(o.name for o in known), *(name for o in known for name in region_names(o))]))
     allowed += [f"golden_{o.name}" for o in instruction.dsts]
-    unknown = [repr(name) for name in arrays if name not in allowed]
+    unknown = [repr(name) for name in names if name not in allowed]
     if unknown:
         raise FileError(f"{path}: {instruction.name} has no array {', '.join(unknown)}: allowed {', '.join(allowed)}")
-    missing = [o.name for o in operands if o.name not in arrays]
+    missing = [o.name for o in operands if o.name not in names]
     if missing:
         needed = ", ".join(o.name for o in operands)
         hint = " (dst is what the implementation under test computed)" if operands[0].name in missing else ""
         raise FileError(f"{path}: {instruction.name} needs arrays {needed}: missing {', '.join(missing)}{hint}")
+
+
+def _check_shapes(path: Path, instruction: Instruction, arrays: Mapping[str, NumPyArray]) -> None:
+    """Refuse arrays that cannot hold the same number of tiles."""
+    operands = (*instruction.dsts, *instruction.sources)
     first = operands[0].name
     like = arrays[first].shape
     for operand in operands:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pto_gpu.campaign.files.npz import first_line
+from pto_gpu.campaign.files.npz import first_line, opened
 from pto_gpu.campaign.files.raw import Pair, RawOperands, element_types, nearest, rows_by_cols
 from pto_gpu.campaign.files.saved import OUTSIDE
 from pto_gpu.campaign.ulp import Tolerance
@@ -91,12 +91,10 @@ def read_manifest(path: Path, options: Options, given: Mapping[str, Any]) -> lis
 
 def _table(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
+        with opened(path, pipes=True) as file:
             return tomllib.load(file)
-    except FileNotFoundError:
-        raise FileError(f"{path}: no such file") from None
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except FileError:
+        raise
     except (RecursionError, ValueError) as error:  # of TOML, or of UTF-8
         raise FileError(f"{path}: no TOML: {first_line(error)}") from None
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
+import stat
 import warnings
 import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, BinaryIO, Final
 
 import numpy as np
 
@@ -21,30 +25,48 @@ _HEADERS: Final[dict[tuple[int, int], Any]] = {
 }
 
 
-def read_npz(path: Path) -> dict[str, NumPyArray]:
-    """Every array of the file; pickled objects are never loaded. Raises FileError for an unreadable file."""
+@contextmanager
+def opened(path: Path, *, pipes: bool = False) -> Iterator[BinaryIO]:
+    """The file at ``path``; raises FileError for what cannot be read, and for a device, which may have no end.
+
+    ``pipes``: a pipe will do, such as a shell's ``<(command)``; it is read to its end once somebody writes.
+    """
     try:
+        mode = os.stat(path).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or (pipes and stat.S_ISFIFO(mode))):
+            raise FileError(f"{path}: cannot be read: not a regular file")
         with path.open("rb") as file:
-            return read_arrays(path, file)
+            yield file
     except FileNotFoundError:
         raise FileError(f"{path}: no such file") from None
     except OSError as error:
         raise FileError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
-def read_arrays(path: Path, file: IO[bytes]) -> dict[str, NumPyArray]:
+def read_npz(path: Path, check_names: Callable[[list[str]], None] = lambda names: None) -> dict[str, NumPyArray]:
+    """Every array of the file; pickled objects are never loaded. Raises FileError for an unreadable file.
+
+    ``check_names`` gets the names of the arrays before any is read: what it raises spares memory for unknown ones.
+    """
+    with opened(path) as file:
+        return read_arrays(path, file, check_names)
+
+
+def read_arrays(
+    path: Path, file: IO[bytes], check_names: Callable[[list[str]], None] = lambda names: None
+) -> dict[str, NumPyArray]:
     """As :func:`read_npz`, from an open file; ``path`` is what errors are about."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what Python's parser thinks of a damaged header
-            return _arrays(path, file)
+            return _arrays(path, file, check_names)
     except (FileError, OSError):
         raise
     except Exception as error:  # decompressors and NumPy's header parser raise a dozen types, some undocumented
         raise FileError(f"{path}: a damaged .npz file: {first_line(error)}") from None
 
 
-def _arrays(path: Path, file: IO[bytes]) -> dict[str, NumPyArray]:
+def _arrays(path: Path, file: IO[bytes], check_names: Callable[[list[str]], None]) -> dict[str, NumPyArray]:
     start = file.read(len(_ARRAY_MAGIC))
     if start == _ARRAY_MAGIC:
         raise FileError(f"{path}: one array, not an .npz of named arrays")
@@ -52,7 +74,9 @@ def _arrays(path: Path, file: IO[bytes]) -> dict[str, NumPyArray]:
         raise FileError(f"{path}: not an .npz file" + ("" if start else ": it is empty"))
     file.seek(0)
     with zipfile.ZipFile(file) as archive:
-        return {member.filename.removesuffix(".npy"): _array(path, archive, member) for member in archive.infolist()}
+        members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
+        check_names(list(members))
+        return {name: _array(path, archive, member) for name, member in members.items()}
 
 
 def _array(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NumPyArray:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from pto_gpu.campaign.files.npz import first_line
+from pto_gpu.campaign.files.npz import first_line, opened
 from pto_gpu.errors import ConstraintError, FileError, TypeMismatch
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa.record import Family, Instruction, Kind, Operand, Role
@@ -327,11 +327,10 @@ def _by(pair: Iterable[Any]) -> str:
 
 def _bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise FileError(f"{path}: no such file") from None
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read: {error.strerror or error}") from None
+        with opened(path, pipes=True) as file:
+            return file.read()
+    except FileError:
+        raise
     except ValueError as error:  # no name of a file at all: a manifest can have a null in it
         raise FileError(f"{str(path)!r}: cannot be read: {error}") from None
 
@@ -341,11 +340,10 @@ def _load(path: Path) -> NumPyArray:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what Python's parser thinks of a damaged header
-            array: NumPyArray = np.lib.format.open_memmap(path, mode="r")
-    except FileNotFoundError:
-        raise FileError(f"{path}: no such file") from None
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read: {error.strerror or error}") from None
+            with opened(path):
+                array: NumPyArray = np.lib.format.open_memmap(path, mode="r")
+    except FileError:
+        raise
     except Exception as error:  # NumPy's header parser raises a dozen types
         raise FileError(f"{path}: not an .npy file: {first_line(error)}") from None
     return np.array(array)
