@@ -88,12 +88,12 @@ def test_every_instruction_has_a_target_and_few_tiles_none() -> None:
 def test_what_must_not_be_trusted() -> None:
     run = made_up()
     assert run.problems() == []
-    fast = row("full tiles", "cpu", 0.07)  # its copy takes 0.08 s, the fastest sample 0.0784 s
+    fast = row("full tiles", "cpu", 0.05)  # its copy takes 0.08 s, the fastest sample 0.0784 s: 1.5 is 0.0523 s
     run.rows = [fast, dataclasses.replace(fast, nbytes=1000, line_bytes=1000, problem="dst is wrong")]
     above, wrong = sorted(run.problems(), key=lambda text: "wrong" in text and "dst" in text)
-    assert "moves more bytes a second than the fastest copy" in above
+    assert "moves more than 1.5 of the bytes a second of the fastest copy" in above
     assert wrong == f"{fast.label}: dst is wrong"
-    assert not row("full tiles", "cpu", 0.079).above_copy
+    assert not row("full tiles", "cpu", 0.053).above_copy
     assert row("full tiles", "cpu", 0.2, nbytes=100).of_copy(fast.copy.plain) is None
 
 
