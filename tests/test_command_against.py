@@ -2,17 +2,20 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import DUMPS, Inside
+from command_line import COMMAND, DUMPS, Inside
 from mutants import regions
 
 from pto_gpu.campaign import run
 from pto_gpu.campaign.files import saved
+from pto_gpu.commands.output import INTERRUPTED
 
 SHORT = "dst's valid region taken one column short"
 
@@ -162,3 +165,17 @@ def test_a_mismatch_of_one_tile_in_many_is_said_to_depend_on_its_batch(inside: I
     status, out, _ = inside("validate", "tprelu", "--dtype", "f32", "--tiles", 64)
     assert status == 1
     assert "\n  no known cause\n  not shrunk: the tile did not fail alone, run 12 times: " in out
+
+
+def test_ctrl_c_ends_a_function_that_hangs(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import pathlib, time\ndef f(call):\n    pathlib.Path('called').touch()\n    time.sleep(1000)\n"
+    )
+    arguments = ["validate", "TPARTMIN", "--dtype", "i8", "--tiles", "9", "--against", "mine:f"]
+    with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        while not (tmp_path / "called").exists() and process.poll() is None:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+    assert process.returncode == INTERRUPTED
+    assert "not covered: TPARTMIN i8 16x32, tiles 0 to 8 (interrupted)" in out

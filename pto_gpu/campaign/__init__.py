@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Campaign", "Implementation", "Result", "TileCall", "failure_text", "run_campaign"]
 
+#: How the names of a campaign's threads begin. One may be left after Ctrl-C, where what is under test hangs.
+THREADS: Final = "campaign"
 _HOME: Final = {
     "Campaign": "settings",
     "Implementation": "against",

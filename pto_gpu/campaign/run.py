@@ -10,6 +10,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pto_gpu import backends, intrinsics
+from pto_gpu.campaign import THREADS
 from pto_gpu.campaign.compare import Comparison, compare
 from pto_gpu.campaign.files.saved import SavedTile
 from pto_gpu.campaign.results import Crash, Result, Wave
@@ -102,7 +103,8 @@ def _waves(campaign: Campaign, execute: Execute, first: int, end: int) -> Genera
     step = block_tiles(campaign.grid)
     starts = iter(range(first, end, step))
     pending: deque[Future[Wave]] = deque()
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="campaign")
+    pool = ThreadPoolExecutor(workers, thread_name_prefix=THREADS)
+    wait = True
     try:
         while True:
             while len(pending) < 2 * workers and (start := next(starts, None)) is not None:
@@ -110,8 +112,11 @@ def _waves(campaign: Campaign, execute: Execute, first: int, end: int) -> Genera
             if not pending:
                 return
             yield pending.popleft().result()
+    except KeyboardInterrupt:
+        wait = False  # what is under test may hang
+        raise
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        pool.shutdown(wait=wait, cancel_futures=True)
 
 
 def backend_execute(options: Options) -> Execute:
