@@ -5,7 +5,7 @@ from __future__ import annotations
 from pto_gpu.backends.cpu import ordering
 from pto_gpu.backends.cpu.compile import inlined, kernel
 from pto_gpu.backends.cpu.lanes import choose_element, choose_row
-from pto_gpu.backends.cpu.rows import load_ordering, place, take_below
+from pto_gpu.backends.cpu.rows import AHEAD, fetch_ahead, load_ordering, place, take_below
 from pto_gpu.backends.cpu.scalars import load_bits, size_of, store_bits
 
 
@@ -36,6 +36,9 @@ def choose(stamp, tag, begin, end, dst, src0, src1, params):
     order = load_ordering(params)
     size = size_of(tag)
     for tile in range(begin, end):
+        fetch_ahead(size, src0, tile + AHEAD, end)
+        fetch_ahead(size, src1, tile + AHEAD, end)
+        fetch_ahead(size, dst, tile + AHEAD, end)
         to, rows, cols = place(dst, tile)
         a, rows0, cols0 = place(src0, tile)
         b, rows1, cols1 = place(src1, tile)

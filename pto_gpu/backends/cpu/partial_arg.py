@@ -5,7 +5,7 @@ from __future__ import annotations
 from pto_gpu.backends.cpu import ordering
 from pto_gpu.backends.cpu.compile import inlined, kernel
 from pto_gpu.backends.cpu.lanes import choose_pair_element, choose_pair_row
-from pto_gpu.backends.cpu.rows import load_ordering, place, take_below
+from pto_gpu.backends.cpu.rows import AHEAD, fetch_ahead, load_ordering, place, take_below
 from pto_gpu.backends.cpu.scalars import load_bits, size_of, store_bits
 
 
@@ -50,6 +50,12 @@ def choose_pair(stamp, tag, begin, end, dst_val, dst_idx, src0_val, src1_val, sr
     order = load_ordering(params)
     size = size_of(tag)
     for tile in range(begin, end):
+        fetch_ahead(size, src0_val, tile + AHEAD, end)
+        fetch_ahead(size, src1_val, tile + AHEAD, end)
+        fetch_ahead(size, src0_idx, tile + AHEAD, end)
+        fetch_ahead(size, src1_idx, tile + AHEAD, end)
+        fetch_ahead(size, dst_val, tile + AHEAD, end)
+        fetch_ahead(size, dst_idx, tile + AHEAD, end)
         val, rows, cols = place(dst_val, tile)
         val0, rows0, cols0 = place(src0_val, tile)
         val1, rows1, cols1 = place(src1_val, tile)
