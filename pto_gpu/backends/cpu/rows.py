@@ -77,12 +77,13 @@ def place(descriptor, tile):
 def fetch_ahead(size, descriptor, tile, end):
     """Ask for the valid region of a tile that is soon to be read, unless it is the end or large.
 
-    A tile is a page or so, too little for a processor to find its pattern of rows by itself.
+    A tile is a page or so, too little for a processor to find its pattern of rows by itself; rows that lie end to end
+    are a plain stream, which it finds.
     """
     if tile < end:
         operand, rows, cols = place(descriptor, tile)
         width = cols * size
-        if rows * width <= FETCHED_BYTES:
+        if width < operand[1] and rows * width <= FETCHED_BYTES:
             for at in range(0, width, CACHE_LINE):
                 for i in range(rows):
                     prefetch(operand[0] + i * operand[1] + at)
