@@ -22,6 +22,9 @@ from pto_gpu.commands.run import run
 from pto_gpu.commands.validate import validate
 from pto_gpu.errors import AsmError, ConstraintError, PtoError
 
+#: What a call under test may take after Ctrl-C.
+_GRACE_SECONDS: Final = 4.0
+
 # Newer typer carries its own click: its base of all usage errors is had through a public subclass.
 _UsageError: Final[type[Any]] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
@@ -61,9 +64,17 @@ def main() -> None:
     except OSError as error:
         status = error_line(str(error))
     _drop_what_cannot_be_written()
-    if any(thread.name.startswith(THREADS) for thread in threading.enumerate()):
-        os._exit(status or 0)  # what is under test hangs, and the interpreter would wait for it
+    if _hangs():
+        os._exit(status or 0)  # the interpreter would wait for it
     sys.exit(status or 0)
+
+
+def _hangs() -> bool:
+    """Whether what is under test has not come back some seconds after Ctrl-C ended its campaign."""
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith(THREADS)]
+    for thread in threads:
+        thread.join(_GRACE_SECONDS / len(threads))
+    return any(thread.is_alive() for thread in threads)
 
 
 def _escape_what_cannot_be_encoded() -> None:
