@@ -51,9 +51,9 @@ class FileError(PtoError, ValueError):
     """A file of tiles (a dump, a saved failure) that cannot be read or written."""
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """``; did you mean dtype?``, to end a message with, where a known word is like ``word``."""
+def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """``; did you mean dtype?``, to end a message with, where a known word is like ``word`` (1: the same)."""
     import difflib
 
-    near = difflib.get_close_matches(word, list(known), n=1)
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
     return f"; did you mean {near[0]}?" if near else ""

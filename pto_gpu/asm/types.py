@@ -103,36 +103,31 @@ def _view(parser: AttrParser) -> ViewShape:
     return ViewShape(sizes, _element(parser, match[2], offset + match.start(2)))
 
 
+class _ViewAttr(Data[ViewShape], TypeAttribute):
+    """What both kinds of view are written like."""
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> ViewShape:
+        """Sizes and element type."""
+        return _view(parser)
+
+    def print_parameter(self, printer: Printer) -> None:
+        """Sizes and element type."""
+        printer.print_string(f"<{self.data}>")
+
+
 @irdl_attr_definition
-class TensorViewAttr(Data[ViewShape], TypeAttribute):
+class TensorViewAttr(_ViewAttr):
     """``!pto.tensor_view<?x32xf32>``: a strided view of the memory of a batch element."""
 
     name = "pto.tensor_view"
 
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> ViewShape:
-        """Sizes and element type."""
-        return _view(parser)
-
-    def print_parameter(self, printer: Printer) -> None:
-        """Sizes and element type."""
-        printer.print_string(f"<{self.data}>")
-
 
 @irdl_attr_definition
-class PartitionViewAttr(Data[ViewShape], TypeAttribute):
+class PartitionViewAttr(_ViewAttr):
     """``!pto.partition_tensor_view<16x32xf32>``: the part of a view that one load or store moves."""
 
     name = "pto.partition_tensor_view"
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> ViewShape:
-        """Sizes and element type."""
-        return _view(parser)
-
-    def print_parameter(self, printer: Printer) -> None:
-        """Sizes and element type."""
-        printer.print_string(f"<{self.data}>")
 
 
 @irdl_attr_definition

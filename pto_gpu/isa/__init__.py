@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import pkgutil
 from functools import cache
 
-from pto_gpu.errors import ConstraintError
+from pto_gpu.errors import ConstraintError, nearest
 from pto_gpu.isa.record import Instruction
 
 
@@ -26,7 +25,6 @@ def instruction(name: str) -> Instruction:
     """The instruction called ``name``, in any case; the ConstraintError for an unknown one names the nearest."""
     found = instructions().get(name.upper()) if name.isascii() else None
     if found is None:
-        near = difflib.get_close_matches(name.upper(), instructions(), n=1, cutoff=0.5)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = nearest(name.upper(), instructions(), cutoff=0.5)
         raise ConstraintError(f"instruction {name!r} is not known: allowed {', '.join(instructions())}{hint}")
     return found

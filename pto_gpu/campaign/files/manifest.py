@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from pto_gpu.campaign.files.npz import first_line, opened
-from pto_gpu.campaign.files.raw import Pair, RawOperands, element_types, nearest, rows_by_cols
+from pto_gpu.campaign.files.raw import Pair, RawOperands, element_types, rows_by_cols
 from pto_gpu.campaign.files.saved import OUTSIDE
 from pto_gpu.campaign.ulp import Tolerance
 from pto_gpu.defaults import Options
-from pto_gpu.errors import FileError, PtoError
+from pto_gpu.errors import FileError, PtoError, nearest
 from pto_gpu.isa import instruction, instructions
 
 #: Every key of ``[defaults]``, and the types that its value may have.
@@ -102,7 +102,8 @@ def _table(path: Path) -> dict[str, Any]:
 def _check_keys(path: Path, where: str, table: Mapping[str, Any], known: Mapping[str, tuple[type, ...]]) -> None:
     for key, value in table.items():
         if key not in known:
-            raise FileError(f"{path}: {where}: unknown key {key!r}: allowed {', '.join(known)}{nearest(key, known)}")
+            hint = nearest(key, known, cutoff=0.5)
+            raise FileError(f"{path}: {where}: unknown key {key!r}: allowed {', '.join(known)}{hint}")
         if type(value) not in known[key] and list not in known[key]:  # a bool is no integer
             allowed = " or ".join(_NAMES[t] for t in known[key])
             raise FileError(f"{path}: {where}: {key} must be {allowed}: seen {value!r}")

@@ -6,7 +6,6 @@ layout ``capacity`` a tile has all its rows and columns in the file, with ``vali
 
 from __future__ import annotations
 
-import difflib
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
@@ -17,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from pto_gpu.campaign.files.npz import first_line, opened
-from pto_gpu.errors import ConstraintError, FileError, TypeMismatch
+from pto_gpu.errors import ConstraintError, FileError, TypeMismatch, nearest
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa.record import Family, Instruction, Kind, Operand, Role
 from pto_gpu.types import ELEMENT_TYPES, ElementType, element_type_of, resolve_element_type, smallest_row_multiple
@@ -37,12 +36,6 @@ def rows_by_cols(text: str, what: str) -> Pair:
     if max(len(rows), len(cols)) > _DIGITS:
         raise ConstraintError(f"{what} is out of range: allowed at most {_DIGITS} digits for rows and for columns")
     return int(rows), int(cols)
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """``; did you mean dtype?`` where a known word is like ``word``."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def counted_tiles(n: int) -> str:
@@ -87,12 +80,12 @@ class RawOperands:
         files = [*operands, *dict.fromkeys(name for o in used for name in region_names(o))]
         for name in self.files:
             if name not in files:
-                hint = nearest(name, files)
+                hint = nearest(name, files, cutoff=0.5)
                 raise ConstraintError(f"{record.name} has no operand {name!r}: allowed {', '.join(files)}{hint}")
         for what, mapping in (("shape", self.shapes), ("valid", self.valid)):
             for named in mapping:
                 if named is not None and named not in sides:
-                    hint = nearest(named, sides)
+                    hint = nearest(named, sides, cutoff=0.5)
                     raise ConstraintError(
                         f"{what}: {record.name} has no operand {named!r}: allowed {', '.join(sides)}{hint}"
                     )
