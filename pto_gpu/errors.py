@@ -57,3 +57,9 @@ def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
 
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
     return f"; did you mean {near[0]}?" if near else ""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of a message, or the type of an error without one."""
+    lines = str(error).splitlines()
+    return lines[0][:200] if lines else type(error).__name__

@@ -19,8 +19,8 @@ import numpy as np
 
 from pto_gpu.asm.bind import VALID_SUFFIX
 from pto_gpu.asm.program import Program, parse
-from pto_gpu.campaign.files.npz import first_line, read_npz
-from pto_gpu.errors import FileError
+from pto_gpu.campaign.files.npz import read_npz
+from pto_gpu.errors import FileError, first_line
 from pto_gpu.types import ELEMENT_TYPES, ElementType
 
 #: A longer text is no program.

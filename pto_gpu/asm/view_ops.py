@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from xdsl.dialects.builtin import IndexType
+from xdsl.ir import SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     IRDLOperation,
@@ -22,6 +24,16 @@ from pto_gpu.asm.types import VIEW_TYPES, LayoutAttr, PartitionViewAttr, PtrAttr
 
 #: Layouts that strides can say.
 _STRIDED = ("nd", "dn")
+
+
+def _print_operands(printer: Printer, op: IRDLOperation, source: SSAValue, lists: Mapping[str, Any]) -> None:
+    """Up to the colon: what the view is of, the lists of index values by their names, attributes."""
+    printer.print_string(" ")
+    printer.print_operand(source)
+    for word, values in lists.items():
+        writing.print_index_list(printer, word, values)
+    printer.print_op_attributes(op.attributes)
+    printer.print_string(" : ")
 
 
 @irdl_op_definition
@@ -67,12 +79,7 @@ class MakeTensorViewOp(IRDLOperation):
 
     def print(self, printer: Printer) -> None:
         """As it is parsed."""
-        printer.print_string(" ")
-        printer.print_operand(self.ptr)
-        writing.print_index_list(printer, "shape", self.shape)
-        writing.print_index_list(printer, "strides", self.strides)
-        printer.print_op_attributes(self.attributes)
-        printer.print_string(" : ")
+        _print_operands(printer, self, self.ptr, {"shape": self.shape, "strides": self.strides})
         printer.print_attribute(self.res.type)
 
 
@@ -121,12 +128,7 @@ class PartitionViewOp(IRDLOperation):
 
     def print(self, printer: Printer) -> None:
         """As it is parsed."""
-        printer.print_string(" ")
-        printer.print_operand(self.src)
-        writing.print_index_list(printer, "offsets", self.offsets)
-        writing.print_index_list(printer, "sizes", self.sizes)
-        printer.print_op_attributes(self.attributes)
-        printer.print_string(" : ")
+        _print_operands(printer, self, self.src, {"offsets": self.offsets, "sizes": self.sizes})
         printer.print_attribute(self.src.type)
         printer.print_string(" -> ")
         printer.print_attribute(self.res.type)

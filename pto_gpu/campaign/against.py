@@ -19,9 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from pto_gpu.campaign.files.npz import first_line
 from pto_gpu.campaign.tiles.storage import bits
-from pto_gpu.errors import BackendError, ConstraintError, TypeMismatch
+from pto_gpu.errors import BackendError, ConstraintError, TypeMismatch, first_line
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa.record import Call
 from pto_gpu.numerics import Numerics

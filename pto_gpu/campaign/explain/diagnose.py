@@ -19,13 +19,13 @@ from pto_gpu.campaign.explain.search import SECONDS as EXPLAIN_SECONDS
 from pto_gpu.campaign.explain.search import Explanation, explain
 from pto_gpu.campaign.explain.shrink import SECONDS as SHRINK_SECONDS
 from pto_gpu.campaign.explain.shrink import Shrunk, shrink
-from pto_gpu.campaign.files.npz import first_line
 from pto_gpu.campaign.files.saved import SavedTile
 from pto_gpu.campaign.results import Result
 from pto_gpu.campaign.settings import Campaign
 from pto_gpu.campaign.tiles.draw import draw
 from pto_gpu.campaign.tiles.storage import Buffers, block_tiles, plan_of
 from pto_gpu.cores import available_cores
+from pto_gpu.errors import first_line
 from pto_gpu.tilebuf import TileBuf
 
 _T = TypeVar("_T")

@@ -10,12 +10,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from pto_gpu.campaign.compare import Comparison, compare
-from pto_gpu.campaign.files.npz import first_line
 from pto_gpu.campaign.files.saved import SavedTile
 from pto_gpu.campaign.run import Execute
 from pto_gpu.campaign.tiles.storage import bits
 from pto_gpu.checks import check_regions, check_types
-from pto_gpu.errors import PtoError
+from pto_gpu.errors import PtoError, first_line
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa.record import Call
 from pto_gpu.regions import Region

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pto_gpu.campaign.files.npz import first_line, opened
+from pto_gpu.campaign.files.npz import opened
 from pto_gpu.campaign.files.raw import Pair, RawOperands, element_types, rows_by_cols
 from pto_gpu.campaign.files.saved import OUTSIDE
 from pto_gpu.campaign.ulp import Tolerance
 from pto_gpu.defaults import Options
-from pto_gpu.errors import FileError, PtoError, nearest
+from pto_gpu.errors import FileError, PtoError, first_line, nearest
 from pto_gpu.isa import instruction, instructions
 
 #: Every key of ``[defaults]``, and the types that its value may have.

@@ -14,7 +14,7 @@ from typing import IO, Any, BinaryIO, Final
 
 import numpy as np
 
-from pto_gpu.errors import FileError
+from pto_gpu.errors import FileError, first_line
 from pto_gpu.interop import NumPyArray
 
 _ARRAY_MAGIC: Final = b"\x93NUMPY"
@@ -99,9 +99,3 @@ def _array(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Num
         raise
     except Exception as error:  # as in read_npz, but the name of the array is known
         raise FileError(f"{path}: array {name} cannot be read: {first_line(error)}") from None
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of a message, or the type of an error without one."""
-    lines = str(error).splitlines()
-    return lines[0][:200] if lines else type(error).__name__

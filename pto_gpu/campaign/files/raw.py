@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from pto_gpu.campaign.files.npz import first_line, opened
-from pto_gpu.errors import ConstraintError, FileError, TypeMismatch, nearest
+from pto_gpu.campaign.files.npz import opened
+from pto_gpu.errors import ConstraintError, FileError, TypeMismatch, first_line, nearest
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa.record import Family, Instruction, Kind, Operand, Role
 from pto_gpu.types import ELEMENT_TYPES, ElementType, element_type_of, resolve_element_type, smallest_row_multiple

@@ -17,11 +17,11 @@ from typing import IO, Any, BinaryIO, Final
 import numpy as np
 
 from pto_gpu import __version__, intrinsics
-from pto_gpu.campaign.files.npz import first_line, read_npz
+from pto_gpu.campaign.files.npz import read_npz
 from pto_gpu.campaign.tiles.storage import bits, repeated
 from pto_gpu.campaign.ulp import EXACT, Tolerance
 from pto_gpu.defaults import Options, current_options
-from pto_gpu.errors import FileError, PtoError
+from pto_gpu.errors import FileError, PtoError, first_line
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa import instruction as instruction_called
 from pto_gpu.isa.record import Call, Instruction
