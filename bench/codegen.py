@@ -225,10 +225,10 @@ def judge(label: str, compiled: Any, expected: tuple[int, int], full: bool) -> R
     """Measure a compiled kernel and list what is wrong with it."""
     report = Report(label, shared_bytes=compiled.metadata.shared)
     report.problems += narrow_offsets(compiled.asm["ttir"])
-    if "ptx" not in compiled.asm:  # AMD: compiling is what is asked; the assembler's own count of spills
+    if "ptx" not in compiled.asm:  # AMD: compiling is what is asked, and no scratch memory
         text = compiled.asm["amdgcn"]
         report.registers = max(map(int, re.findall(r"\.vgpr_count:\s*(\d+)", text)), default=0)
-        report.spill_bytes = 4 * sum(map(int, re.findall(r"\.[sv]gpr_spill_count:\s*(\d+)", text)))
+        report.spill_bytes = max(map(int, re.findall(r"\.private_segment_fixed_size:\s*(\d+)", text)))
         wide = re.findall(r"(?:global|buffer)_load_dwordx4", text)
         report.loads = {VECTOR_BYTES: len(wide)}
         if expected[0] and not wide:
