@@ -32,9 +32,6 @@ if hasattr(os, "register_at_fork"):  # a child must not inherit a lock that a th
         before=_interpreter.acquire, after_in_parent=_interpreter.release, after_in_child=_interpreter.release
     )
 
-#: No contraction of multiply and add: every product is rounded once, by itself.
-_OPTIONS = {"enable_fp_fusion": False}
-
 
 def unsupported(call: Call) -> str | None:
     """Why this backend cannot run ``call``, or None."""
@@ -66,10 +63,14 @@ def launch(call: Call, plan: Plan) -> None:
 
 def start(plan: Plan, batch: int, arguments: Mapping[str, Any], device: str) -> None:
     """Launch the kernel of ``plan`` on ``batch`` tiles, at least one, on the current stream of ``device``."""
-    kernel = kernel_of(plan)
+    start_kernel(kernel_of(plan), plan.programs(batch), plan.threads, arguments, device)
+
+
+def start_kernel(kernel: Any, programs: int, threads: int, arguments: Mapping[str, Any], device: str) -> None:
+    """Launch ``programs`` of ``threads`` threads each. Every product is rounded by itself: none is fused with a sum."""
     values = [arguments[name] for name in kernel.arg_names]
-    with launching(device):
-        kernel[(plan.programs(batch),)](*values, num_warps=warps(plan.threads), **_OPTIONS)
+    with _launching(device):
+        kernel[(programs,)](*values, num_warps=warps(threads), enable_fp_fusion=False)
 
 
 def kernel_of(plan: Plan) -> Any:
@@ -102,7 +103,7 @@ def arguments_of(call: Call, plan: Plan) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def launching(device: str) -> Any:
+def _launching(device: str) -> Any:
     """What a launch of a kernel must stand in: its device is the current one, or the interpreter is its own."""
     if INTERPRETED:
         with _interpreter, np.errstate(all="ignore"):  # it computes with NumPy
