@@ -17,10 +17,16 @@ from pto_gpu import cli, defaults
 from pto_gpu.backends.cpu import pool
 from pto_gpu.campaign import run
 
-# The Triton kernels run on a GPU if there is one, else interpreted on tiles in host memory. This must be said
-# before they are imported.
+# The Triton kernels run on a GPU if there is one, else on tiles in host memory: interpreted, or, where this variable
+# names an architecture, compiled for it and executed by tests/ptx. This must be said before they are imported.
 GPU = torch.cuda.is_available()
-if not GPU:
+COMPILED_FOR = None if GPU else os.environ.get("PTO_GPU_TEST_PTX")
+if COMPILED_FOR:
+    os.environ.pop("TRITON_INTERPRET", None)
+    from ptx import driver
+
+    driver.install(COMPILED_FOR)
+elif not GPU:
     os.environ["TRITON_INTERPRET"] = "1"
 
 # A GPU machine may have no xDSL, and can install nothing: the report says that the assembler was left out.
@@ -47,7 +53,8 @@ assert {"auto", *(b.name for b in BACKENDS)} == set(defaults.BACKENDS), "every b
 
 
 def pytest_report_header() -> list[str]:
-    return ["xDSL is not installed: the tests of pto_gpu.asm are left out"] if collect_ignore_glob else []
+    left_out = ["xDSL is not installed: the tests of pto_gpu.asm are left out"] if collect_ignore_glob else []
+    return left_out + ([f"Triton kernels are compiled for {COMPILED_FOR}"] if COMPILED_FOR else [])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
