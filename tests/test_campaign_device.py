@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import pto_gpu as pto
 from pto_gpu import backends
 from pto_gpu.backends.numpy import evaluate
-from pto_gpu.campaign import device, run
+from pto_gpu.campaign import device
 from pto_gpu.campaign.device import run_on_device
 from pto_gpu.campaign.files.saved import SavedTile
 from pto_gpu.campaign.journal import Journal
@@ -245,7 +245,7 @@ def test_run_campaign_goes_to_the_device_where_there_is_one(monkeypatch: pytest.
         went.append(campaign)
         return Result(campaign, "triton")
 
-    monkeypatch.setattr(run, "_gpu", lambda: "cuda:0")
+    monkeypatch.setattr(backends, "gpu", lambda: "cuda:0")
     monkeypatch.setattr(device, "run_on_device", recorded)
     campaign = Campaign("TPARTMIN", ("f32",), tiles=10, backend="triton")
     run_campaign(campaign)

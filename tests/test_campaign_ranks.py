@@ -20,6 +20,7 @@ from pto_gpu.campaign.settings import Campaign
 
 SCRIPT = Path(__file__).parent / "wrong_backend.py"
 ARGUMENTS = ["validate", "TPARTMIN", "TPRELU", "--dtype", "f16", "--tiles", "30000", "--seed", "3", "--json"]
+ARGUMENTS += ["--backend", "cpu"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1"]
 TORCHRUN += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
 

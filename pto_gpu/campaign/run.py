@@ -17,7 +17,7 @@ from pto_gpu.campaign.results import Crash, Result, Wave
 from pto_gpu.campaign.settings import Campaign, backend_of
 from pto_gpu.campaign.tiles.draw import Drawn, draw
 from pto_gpu.campaign.tiles.storage import POISON_BYTE, Buffers, block_tiles
-from pto_gpu.cores import available_cores, device_of_this_process
+from pto_gpu.cores import available_cores
 from pto_gpu.defaults import Options
 from pto_gpu.errors import BackendError
 from pto_gpu.isa.record import Call
@@ -52,7 +52,7 @@ def run_campaign(
     (:mod:`pto_gpu.campaign.device`).
     """
     random = campaign.against == "numpy" and not campaign.exhaustive
-    if execute is None and campaign.backend == "triton" and random and (gpu := _gpu()):
+    if execute is None and campaign.backend == "triton" and random and (gpu := backends.gpu()):
         from pto_gpu.campaign.device import run_on_device
 
         return run_on_device(campaign, progress=progress, device=gpu, span=span, journal=journal)
@@ -121,7 +121,7 @@ def _waves(campaign: Campaign, execute: Execute, first: int, end: int) -> Genera
 
 def backend_execute(options: Options) -> Execute:
     """A call on the backend of ``options``, checked first; for ``triton`` the tiles go to the GPU and back."""
-    gpu = _gpu() if options.backend == "triton" else None
+    gpu = backends.gpu() if options.backend == "triton" else None
 
     def execute(call: Call) -> None:
         tiles = dict(call.tiles)
@@ -133,13 +133,6 @@ def backend_execute(options: Options) -> Execute:
                 call.tiles[operand.name].torch().copy_(tiles[operand.name].torch())
 
     return execute
-
-
-def _gpu() -> str | None:
-    """The GPU of this process, if there is one."""
-    import torch
-
-    return f"cuda:{device_of_this_process(torch.cuda.device_count())}" if torch.cuda.is_available() else None
 
 
 def _to_gpu(tile: TileBuf, gpu: str) -> TileBuf:

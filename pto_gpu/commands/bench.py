@@ -106,11 +106,12 @@ def _as_file_error(path: Path) -> Iterator[None]:
 
 
 def _measure(wanted: Sequence[tuple[str, tuple[str, ...]]] | None, *, quick: bool) -> Run:
+    from pto_gpu import backends
     from pto_gpu.bench import table
     from pto_gpu.bench.run import measure
 
     sweeps = [table.quick(s) if quick else s for s in table.SWEEPS]
-    groups = list(table.groups(sweeps, wanted, gpu=_has_gpu()))
+    groups = list(table.groups(sweeps, wanted, gpu=backends.gpu() is not None))
     now = [""]
     with progress_bar("bench", len(groups) + 1, lambda done, seconds: now[0]) as advance:
 
@@ -119,15 +120,6 @@ def _measure(wanted: Sequence[tuple[str, tuple[str, ...]]] | None, *, quick: boo
             advance(done)
 
         return measure(groups, quick=quick, advance=show)
-
-
-def _has_gpu() -> bool:
-    """Whether Triton kernels run on a GPU here: interpreted ones are not worth timing."""
-    import torch
-
-    from pto_gpu import backends
-
-    return torch.cuda.is_available() and not backends.load("triton").INTERPRETED
 
 
 def _show(run: Run) -> None:

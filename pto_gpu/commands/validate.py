@@ -47,7 +47,12 @@ def validate(
     target: Target = "a5",
     numerics: NumericsName = "isa",
     undefined: Undefined = "error",
-    backend: Annotated[str, typer.Option(help=f"Under test: {either(BACKENDS)}; numpy is the reference.")] = "auto",
+    backend: Annotated[
+        str,
+        typer.Option(
+            help=f"Under test: {either(BACKENDS)}; numpy is the reference, auto triton where there is a GPU, else cpu."
+        ),
+    ] = "auto",
     against: Annotated[
         str,
         typer.Option(
@@ -78,7 +83,7 @@ def validate(
         "target": target,
         "numerics": numerics,
         "undefined": undefined,
-        "backend": backend,
+        "backend": "cpu" if execute else backend,  # which a function takes the place of, whatever this machine has
         "against": "numpy" if execute else against,
         "workers": workers,
         "shape": shape_of(shape) if shape is not None else None,
