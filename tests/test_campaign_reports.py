@@ -143,8 +143,11 @@ def test_the_page_shows_each_failure(mixed: tuple[Any, str, bytes]) -> None:
             if m["tile"] == c["mismatches"][0]["tile"]:
                 at = f"{m['operand']}({m['row']}, {m['col']})"
                 assert f"{at}: seen {m['seen']}, expected {m['expected']}" in page.titles
-        assert f"pto-gpu replay {c['saved']}" in page.words
         assert all(cause in page.words for cause in c["causes"])
+    failed = [c for c in data["campaigns"] if c["crash"]]
+    assert {c["instruction"] for c in failed} == {"TROWMIN"}
+    for c in (*wrong, *failed):
+        assert f"pto-gpu replay {c['saved']}" in page.words
     assert "RuntimeError: device <b>lost</b>" in page.words
     assert page.tags["b"] == len(re.findall(r'<b class="key-', text)), "only keys of the legend are bold"
     in_matrix = text[text.index('class="matrix"') : text.index("</table>")]

@@ -122,6 +122,7 @@ def test_a_backend_that_raises_is_exit_status_1(inside: Inside, monkeypatch: pyt
     status, out, err = inside("validate", "TROWMIN", "--dtype", "i8", "--tiles", 8)
     assert (status, err) == (1, "")
     assert "TROWMIN i8 16x32: FAILED on tiles 0 to 7: RuntimeError: device lost" in out
+    assert "run it again: pto-gpu replay failures/trowmin_i8_seed20250101_tile0.npz\n" in out
     assert "not covered: TROWMIN i8 16x32, tiles 0 to 7 (the backend failed)" in out
     assert "\ncovered" not in out
 

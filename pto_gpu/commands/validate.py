@@ -147,10 +147,11 @@ def _run_and_report(runs: Series, save: Path, files: ReportFiles, left_out: Sequ
 
 
 def _told(result: Result, runs: Series, save: Path, show: Callable[[str], None]) -> Entry:
-    """Explain, show and save what differs; Ctrl-C ends that, and the run."""
+    """Explain, show and save what differs, or crashed; Ctrl-C ends that, and the run."""
     from pto_gpu.campaign.explain.diagnose import diagnose
     from pto_gpu.campaign.reports import diagnosis as diagnosis_report
     from pto_gpu.campaign.reports import entries
+    from pto_gpu.campaign.run import crashed_tile
 
     found: Diagnosis | None = None
     try:
@@ -159,8 +160,9 @@ def _told(result: Result, runs: Series, save: Path, show: Callable[[str], None])
         result.interrupted = True
     if found:
         show("\n".join(diagnosis_report.diagnosis_lines(found)))
-    path, smaller = save_with_shrunk(result.first_failure, found, save, show)
-    return entries.of_result(result, path, found, smaller)
+    failing = result.first_failure or crashed_tile(result, runs.execute)
+    path, smaller = save_with_shrunk(failing, found, save, show)
+    return entries.of_result(result, failing, path, found, smaller)
 
 
 def _run_all(runs: Series) -> Iterator[Result]:
