@@ -16,7 +16,7 @@ from pto_gpu.isa.record import Family, Instruction, Kind, Operand
 from pto_gpu.tilebuf import TileBuf
 from pto_gpu.types import ELEMENT_TYPES
 
-#: Mismatches that are kept and shown.
+#: Mismatches that are kept.
 SHOWN: Final = 20
 #: Mismatches of one wave that are put into categories.
 SAMPLED: Final = 256

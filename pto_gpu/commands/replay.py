@@ -50,7 +50,7 @@ def replay(
     lines = diagnosis_report.diagnosis_lines(found)
     if tile.causes:
         lines.append(f"  when it was found, with the tiles around it: {'; or '.join(tile.causes)}")
-    lines += report.mismatch_lines(what, comparison.mismatches, comparison.elements, comparison.categories)
+    lines += report.mismatch_lines(comparison.mismatches, comparison.elements, comparison.categories)
     out.print("\n".join([f"{what} {tile.origin} tile {tile.tile}, {where}: {verdict}", *lines]))
     if json:
         mismatches = [report.mismatch_data(m) for m in comparison.mismatches]
