@@ -235,7 +235,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
             verdict(raw(tmp_path, files=files, shapes=shapes))
     np.savez(tmp_path / "x.npz", np.zeros(3))
     path.write_bytes((tmp_path / "x.npz").read_bytes())
-    with pytest.raises(pto.FileError, match=r"not an \.npy file"):
+    with pytest.raises(pto.FileError, match=r"src1\.npy: an \.npz file of named arrays, not an \.npy"):
         verdict(raw(tmp_path, files=files, shapes=shapes))
     for array, message in (
         (np.zeros((1, 3, 16), np.float16), r"src1 has shape \[1, 3, 16\]: expected tiles of 2x16"),

@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 
 from pto_gpu import intrinsics
+from pto_gpu.array_files import read_npz
 from pto_gpu.campaign.compare import Comparison, compare
 from pto_gpu.campaign.explain.evidence import Evidence
-from pto_gpu.campaign.files.npz import read_npz
 from pto_gpu.campaign.files.raw import RawOperands, counted_tiles, read_operands, region_names
 from pto_gpu.campaign.files.saved import METADATA, SavedTile
 from pto_gpu.campaign.ulp import EXACT, Tolerance
