@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pto_gpu as pto
-from pto_gpu.campaign.files.dumps import check_raw
+from pto_gpu.campaign.check import check_raw
 from pto_gpu.campaign.files.raw import RawOperands, element_types, read_operands, rows_by_cols
 from pto_gpu.campaign.ulp import Tolerance
 from pto_gpu.defaults import current_options

@@ -12,8 +12,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
+from pto_gpu.campaign.check import Checked
 from pto_gpu.campaign.explain.diagnose import Diagnosis
-from pto_gpu.campaign.files.dumps import Checked
 from pto_gpu.campaign.files.saved import SavedTile
 from pto_gpu.campaign.reports import text as report
 from pto_gpu.campaign.reports.diagnosis import diagnosis_data, diagnosis_lines

@@ -10,8 +10,8 @@ from typing import Any
 
 from rich.console import Console
 
+from pto_gpu.campaign.check import Checked
 from pto_gpu.campaign.compare import SHOWN, Input, Mismatch, value_of
-from pto_gpu.campaign.files.dumps import Checked
 from pto_gpu.campaign.files.saved import SavedTile, snippet
 from pto_gpu.campaign.results import Result
 from pto_gpu.campaign.settings import Campaign
