@@ -18,6 +18,7 @@ from pto_gpu.campaign.explain.evidence import Evidence
 from pto_gpu.campaign.explain.search import explain, faults
 from pto_gpu.campaign.files.dumps import instruction_of
 from pto_gpu.campaign.reports import diagnosis as diagnosis_report
+from pto_gpu.campaign.reports.data import diagnosis_data
 from pto_gpu.campaign.run import run_campaign
 from pto_gpu.campaign.settings import Campaign
 from pto_gpu.campaign.tiles.draw import draw
@@ -358,7 +359,7 @@ def test_a_fault_in_here_does_not_hide_the_mismatch(monkeypatch: pytest.MonkeyPa
     found = diagnosed("TPARTMIN", ("i16",), regions({"dst": (0, -1)}))
     lines = diagnosis_report.diagnosis_lines(found)
     assert lines == ["  not explained: ZeroDivisionError: no luck", "  not shrunk: ZeroDivisionError: no luck"]
-    data = diagnosis_report.diagnosis_data(found)
+    data = diagnosis_data(found)
     assert (data["causes"], data["shrunk"]) == ([], None)
 
 

@@ -117,9 +117,10 @@ def check(
 def _told(job: _Job, save: Path, show: Callable[[str], None]) -> tuple[dict[str, Any], Entry]:
     """Compare one file, and say and save what was found: the data of ``--json``, and the entry of a report file."""
     from pto_gpu.campaign.explain.diagnose import diagnose_evidence
-    from pto_gpu.campaign.reports import diagnosis as diagnosis_report
     from pto_gpu.campaign.reports import entries
     from pto_gpu.campaign.reports import text as report
+    from pto_gpu.campaign.reports.data import checked_data, diagnosis_data
+    from pto_gpu.campaign.reports.diagnosis import diagnosis_lines
 
     try:
         checked = job.run()
@@ -129,12 +130,12 @@ def _told(job: _Job, save: Path, show: Callable[[str], None]) -> tuple[dict[str,
         return {"file": job.label, "error": message}, entries.unreadable(job.label, message)
     found = diagnose_evidence(checked.evidence, checked.comparison)
     verdict, *details = report.checked_lines(checked)
-    show("\n".join([verdict, *diagnosis_report.diagnosis_lines(found)]))
+    show("\n".join([verdict, *diagnosis_lines(found)]))
     saved, _ = save_with_shrunk(checked.first_failure, found, save, show)
     if details:  # last: the cause and the line that runs it again are wanted first
         show("\n".join(details))
-    more = {"saved": str(saved) if saved else None, **diagnosis_report.diagnosis_data(found)}
-    data = {**report.checked_data(checked), **more}
+    more = {"saved": str(saved) if saved else None, **diagnosis_data(found)}
+    data = {**checked_data(checked), **more}
     return data, entries.of_checked(checked, data, found)
 
 

@@ -16,7 +16,8 @@ from pto_gpu.campaign.check import Checked
 from pto_gpu.campaign.explain.diagnose import Diagnosis
 from pto_gpu.campaign.files.saved import SavedTile
 from pto_gpu.campaign.reports import text as report
-from pto_gpu.campaign.reports.diagnosis import diagnosis_data, diagnosis_lines
+from pto_gpu.campaign.reports.data import diagnosis_data, result_data
+from pto_gpu.campaign.reports.diagnosis import diagnosis_lines
 from pto_gpu.campaign.results import Result
 from pto_gpu.campaign.settings import Campaign
 
@@ -90,7 +91,7 @@ def of_result(result: Result, saved: Path | None, found: Diagnosis | None, small
     else:
         verdict = Verdict.INTERRUPTED if result.interrupted else Verdict.EQUAL
     lines = [] if verdict is Verdict.EQUAL else report.result_lines(result)
-    data = {**report.result_data(result, saved), **diagnosis_data(found, smaller)}
+    data = {**result_data(result, saved), **diagnosis_data(found, smaller)}
     name = _name(result.campaign)
     return Entry(result.campaign.record.name, name, verdict, lines, data, **_explained(found, result.first_failure))
 
