@@ -16,6 +16,7 @@ from hypothesis import settings
 from pto_gpu import cli, defaults
 from pto_gpu.backends.cpu import pool
 from pto_gpu.campaign import run
+from pto_gpu.campaign.explain import diagnose
 
 # The Triton kernels run on a GPU if there is one, else interpreted on tiles in host memory. This must be said
 # before they are imported.
@@ -74,6 +75,13 @@ def host_backend(request: pytest.FixtureRequest) -> Backend:
     """For tests that read and write tiles in host memory."""
     backend: Backend = request.param
     return backend
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mismatch is explained as well on a busy machine as on an idle one."""
+    for limit in ("EXPLAIN_SECONDS", "SHRINK_SECONDS"):
+        monkeypatch.setattr(diagnose, limit, 120.0)
 
 
 class Pooled:
