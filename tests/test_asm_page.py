@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from command_line import Inside
-
-from docs import ROOT, blocks, python_output, run_blocks
+from documentation import ROOT, blocks, python_output, run_blocks
 
 TEXT = (ROOT / "docs" / "asm.md").read_text(encoding="utf-8")
 

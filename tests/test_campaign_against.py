@@ -12,9 +12,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 from command_line import COMMAND
+from documentation import ROOT, blocks
 
 import pto_gpu as pto
-from docs import ROOT, blocks
 from pto_gpu.campaign import run
 from pto_gpu.campaign.against import Implementation, TileCall, load
 from pto_gpu.campaign.files import saved

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import typer
+from documentation import PAGES, README, ROOT, blocks, commands
 
-from docs import PAGES, README, ROOT, blocks, commands
 from pto_gpu import cli
 
 COMMANDS = typer.main.get_command(cli.app)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from docs import ROOT, blocks, python_output
+from documentation import ROOT, blocks, python_output
 
 TEXT = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 from command_line import Inside
+from documentation import README, ROOT, blocks, python_output, run_blocks, section
 
 import pto_gpu as pto
-from docs import README, ROOT, blocks, python_output, run_blocks, section
 
 USES = "## What it does"
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import Inside
-
-from docs import ROOT, blocks, run_blocks, section
+from documentation import ROOT, blocks, run_blocks, section
 
 PAGE = ROOT / "docs" / "validation.md"
 OWN = blocks(section(PAGE, "## Validate your own implementation"))
