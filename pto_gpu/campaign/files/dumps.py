@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from pto_gpu.array_files import read_npz
-from pto_gpu.campaign.files.raw import counted_tiles, region_names
+from pto_gpu.campaign.files.raw import counted_tiles, region_names, region_problem
 from pto_gpu.campaign.files.saved import METADATA
 from pto_gpu.errors import ConstraintError, FileError
 from pto_gpu.interop import NumPyArray
@@ -119,13 +119,14 @@ def _tile(
         )
     valid = _valid(path, instruction, operand, arrays, len(x))
     rows, cols = x.shape[1:]
+    problem = region_problem(operand, valid, (rows, cols))
+    if problem is not None:
+        raise ConstraintError(problem)
     if cols == 1:  # a column: DN, which takes whole blocks of rows
         ty = TileBufType(element.name, smallest_row_multiple(element, rows), 1, blayout="col_major")
         column = TileBuf.zeros(ty, len(x), "cpu", 0, 0)
         column.data[:, :rows] = x
-        _check_range(operand, valid, (rows, cols))
         return column.with_valid(valid[:, 0], valid[:, 1])
-    _check_range(operand, valid, (rows, cols))
     return TileBuf.from_array(x, TileBufType(element.name, rows, cols), valid[:, 0], valid[:, 1])
 
 
@@ -162,13 +163,3 @@ def _valid(
             f"{path}: {name} is {valid.dtype}{list(valid.shape)}: allowed integers [{batch}, 2] (rows, columns)"
         )
     return valid
-
-
-def _check_range(operand: Operand, valid: NumPyArray, shape: tuple[int, int]) -> None:
-    wrong = ((valid < 0) | (valid > np.array(shape))).any(axis=1)
-    if wrong.any():
-        first = int(wrong.argmax())
-        raise ConstraintError(
-            f"{operand.name}'s valid region is out of range: {int(wrong.sum())} of {len(valid)} tiles break this, "
-            f"first tile {first} (seen {valid[first].tolist()}, allowed up to {list(shape)})"
-        )

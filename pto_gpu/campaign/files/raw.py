@@ -52,6 +52,18 @@ def region_names(operand: Operand) -> list[str]:
     return [f"{name}_valid" for name in side_names(operand)]
 
 
+def region_problem(operand: Operand, valid: NumPyArray, shape: Pair) -> str | None:
+    """What is wrong with valid regions int[tiles, 2] of tiles of ``shape``."""
+    wrong = ((valid < 0) | (valid > np.array(shape))).any(axis=1)
+    if not wrong.any():
+        return None
+    first = int(wrong.argmax())
+    return (
+        f"{operand.name}'s valid region {_by(valid[first].tolist())} is out of range: {int(wrong.sum())} of "
+        f"{counted_tiles(len(valid))} break this, first tile {first}, allowed up to {_by(shape)}"
+    )
+
+
 @dataclass(frozen=True)
 class RawOperands:
     """Where the operands of a call lie, and what the files do not say themselves.
@@ -242,13 +254,9 @@ class _Reader:
             )
 
     def _check_inside(self, valid: NumPyArray, shape: Pair) -> None:
-        wrong = ((valid < 0) | (valid > np.array(shape))).any(axis=1)
-        if wrong.any():
-            first = int(wrong.argmax())
-            raise ConstraintError(
-                f"{self.path}: {self.operand.name}'s valid region {_by(valid[first].tolist())} is out of range: "
-                f"{int(wrong.sum())} of {len(valid)} break this, allowed up to {_by(shape)}"
-            )
+        problem = region_problem(self.operand, valid, shape)
+        if problem is not None:
+            raise ConstraintError(f"{self.path}: {problem}")
 
     def _regions(self) -> NumPyArray | None:
         """The regions of each tile, if there is a file of them: the operand's own, else dst's if nothing was said."""
