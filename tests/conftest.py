@@ -17,6 +17,7 @@ from pto_gpu import cli, defaults
 from pto_gpu.backends.cpu import pool
 from pto_gpu.campaign import run
 from pto_gpu.campaign import settings as campaign_settings
+from pto_gpu.campaign.explain import diagnose
 
 # The Triton kernels run on a GPU if there is one, else on tiles in host memory: interpreted, or, where this variable
 # names an architecture, compiled for it and executed by tests/ptx. This must be said before they are imported.
@@ -82,6 +83,13 @@ def host_backend(request: pytest.FixtureRequest) -> Backend:
     """For tests that read and write tiles in host memory."""
     backend: Backend = request.param
     return backend
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mismatch is explained as well on a busy machine as on an idle one."""
+    for limit in ("EXPLAIN_SECONDS", "SHRINK_SECONDS"):
+        monkeypatch.setattr(diagnose, limit, 120.0)
 
 
 class Pooled:

@@ -119,6 +119,7 @@ def test_errors_are_shown_with_their_line(inside: Inside) -> None:
         (["program.pto", "--in", "a=zip.npy", "--out", "o"], "zip.npy: an .npz file of named arrays"),
         (["program.pto", "--in", "a=two.npz", "--out", "o"], "two.npz: has no array a: allowed x, y"),
         (["program.pto", "--in", "a=short.bin", "--out", "o"], "1000 bytes are no whole number of f32 16x16"),
+        (["program.pto", "--in", "a=zeros.bin", "--out", "o"], "zeros.bin: cannot be read: not a regular file"),
         (["program.pto", "--in", "c=a.npy", "--out", "o"], "there is no input 'c': allowed a, b"),
         (["program.pto", "--in", "a=a.npy", "--in", "a=a.npy", "--out", "o"], "a is given twice"),
         (["program.pto", "--in", "a=a.npy", "--out", "o"], "input b is missing: a tile"),
@@ -133,6 +134,7 @@ def test_errors_are_shown_with_their_line(inside: Inside) -> None:
 def test_bad_arguments(inside: Inside, a: np.ndarray, arguments: list[str], message: str) -> None:
     write(SNIPPET)
     Path("latin.pto").write_bytes(b"# \xe9")
+    Path("zeros.bin").symlink_to("/dev/zero")
     np.save("a.npy", a)
     np.savez("two.npz", x=a, y=a)
     Path("zip.npy").write_bytes(Path("two.npz").read_bytes())

@@ -159,6 +159,50 @@ def test_a_loop_must_go_upwards_and_end() -> None:
     assert message.endswith("the program runs more than 1000 operations")
 
 
+VIEWED = "!pto.tensor_view<?x16xf32>"
+PARTED = "!pto.partition_tensor_view<?x16xf32>"
+
+
+def _cut(offset: str, size: str, part: str = PARTED) -> str:
+    return f"%v = pto.partition_view %p, offsets = [{offset}, %c0], sizes = [{size}, %c16] : {VIEWED} -> {part}"
+
+
+def _viewed(size: str, stride: str, view: str = VIEWED) -> str:
+    return f"%v = pto.make_tensor_view %q, shape = [{size}, %c16], strides = [{stride}, %c1] : {view}"
+
+
+@pytest.mark.parametrize(
+    ("line", "i", "message"),
+    [
+        (_cut("%i", "%c16"), 17, "17 + 16 in dimension 0 is past the end of the view, which has 32"),
+        (_cut("%i", "%c16"), -1, "offset -1 of dimension 0 must not be negative"),
+        (_cut("%c0", "%i"), 0, "size 0 of dimension 0 must be positive"),
+        (
+            _cut("%c0", "%i", PARTED.replace("?", "16")),
+            9,
+            "size 9 of dimension 0 differs from the type, which says 16",
+        ),
+        (_viewed("%i", "%c16"), -1, "shape has -1 where the type has ?"),
+        (_viewed("%i", "%c16", VIEWED.replace("?", "16")), 9, "shape has 9 where the type has 16"),
+        (_viewed("%c1", "%i"), -3, "stride -3 must not be negative"),
+    ],
+)
+def test_views_that_only_a_run_knows(line: str, i: int, message: str) -> None:
+    text = f"""func.func @f(%p: {VIEWED}, %q: !pto.ptr<f32>, %from: index) {{
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c16 = arith.constant 16 : index
+  %to = arith.addi %from, %c1 : index
+  scf.for %i = %from to %to step %c1 {{
+    {line}
+  }}
+  return
+}}"""
+    x = np.zeros((3, 32, 16), np.float32)
+    name = line.split()[2]
+    assert failure(parse(text), {"p": x, "q": x, "from": i}) == (7, 10, f"{name}: {message}")
+
+
 # -- addresses ----------------------------------------------------------------------------------------------
 
 

@@ -1,7 +1,6 @@
 """Somebody's own function as the side under test."""
 
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -13,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from command_line import COMMAND
+from documentation import ROOT, blocks
 
 import pto_gpu as pto
 from pto_gpu.campaign.against import Implementation, TileCall, load
@@ -21,8 +21,7 @@ from pto_gpu.campaign.reports.diagnosis import failure_text
 from pto_gpu.campaign.run import run_campaign
 from pto_gpu.campaign.settings import Campaign
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
-MINE, SUITE = re.findall(r"```python\n(.*?)```", README.split("### Validate your own implementation")[1], re.DOTALL)[:2]
+MINE = next(b.text for b in blocks((ROOT / "docs" / "validation.md").read_text()) if b.file == "mine.py")
 
 
 def of_call(call: TileCall) -> None:
@@ -248,42 +247,19 @@ def test_a_function_is_found_in_the_current_directory_and_in_objects(here: Path)
     assert result.crash.error == "RaisedError: pack_x.mod:C.f: KeyError: 'f' (mod.py, line 3)"
 
 
-# -- what the README shows ---------------------------------------------------------------------------------
+# -- the function of docs/validation.md, whose own test is in test_validation_page.py -------------------------------
 
 
-def test_the_example_of_the_readme_is_equal_and_explained(here: Path, inside: Any) -> None:
+def test_a_saved_failure_can_be_run_by_others(here: Path, inside: Any) -> None:
     (here / "mine.py").write_text(MINE)
-    command = ("validate", "tpartmin", "--tiles", 3000, "--against", "mine:tpartmin", "--dtype")
-    status, out, err = inside(*command, "i32")
-    assert (status, err) == (0, "")
-    assert out.startswith("TPARTMIN i32 16x16: equal, 3000 tiles")
-    assert "backend mine:tpartmin" in out
-    status, out, _ = inside(*command, "f32")
-    assert status == 1
-    shown = README.split("--dtype f32 --against mine:tpartmin\n")[1].split("```")[0].replace("seen ...", "seen")
-    for line in shown.splitlines()[1:]:
-        assert f"\n{line}" in out
+    assert inside("validate", "tpartmin", "--tiles", 3000, "--against", "mine:tpartmin", "--dtype", "f32")[0] == 1
     path = "failures/tpartmin_f32_seed20250101_shrunk_tile0.npz"
     status, out, _ = inside("replay", path, "--against", "mine:tpartmin")
-    assert status == 1
-    assert "shrunk tile 0, mine:tpartmin: MISMATCH, 1 element differs" in out
+    assert (status, "shrunk tile 0, mine:tpartmin: MISMATCH, 1 element differs" in out) == (1, True)
     status, out, _ = inside("replay", path)
     assert (status, "the result stored from mine:tpartmin: MISMATCH, 1 element differs" in out) == (1, True)
     status, out, _ = inside("replay", path, "--backend", "cpu")
     assert (status, "backend cpu: equal now" in out) == (0, True)
-
-
-def test_the_test_of_the_readme_passes_and_its_message_explains(here: Path) -> None:
-    (here / "mine.py").write_text(MINE)
-    namespace: dict[str, Any] = {}
-    sys.path.insert(0, str(here))
-    exec(SUITE, namespace)
-    namespace["test_tpartmin"]()
-    wrong = SUITE.replace('"simulator"', '"isa"').replace("20_000", "2000")
-    exec(wrong, namespace)
-    with pytest.raises(AssertionError, match="equals `simulator` in all 2000 tiles") as caught:
-        namespace["test_tpartmin"]()
-    assert "\n  cause: NaN and signed zeros by plain compare and select" in str(caught.value)
 
 
 def test_the_text_of_a_failure_has_everything(here: Path) -> None:

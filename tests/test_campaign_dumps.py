@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import pto_gpu as pto
-from pto_gpu.campaign.files.dumps import check_dump, instruction_of
+from pto_gpu.campaign.check import check_dump
+from pto_gpu.campaign.files.dumps import instruction_of
 from pto_gpu.defaults import current_options
 from pto_gpu.isa import instruction
 from pto_gpu.types import ELEMENT_TYPES

@@ -14,6 +14,7 @@ from pto_gpu.campaign import run
 from pto_gpu.campaign.compare import INDEX, OUTSIDE, TIE
 from pto_gpu.campaign.files import saved
 from pto_gpu.campaign.reports import text as report
+from pto_gpu.campaign.reports.data import result_data
 from pto_gpu.campaign.run import run_campaign
 from pto_gpu.campaign.settings import Campaign
 from pto_gpu.campaign.tiles.draw import draw
@@ -172,7 +173,7 @@ def texts(result):
 def test_every_pair_is_said_only_of_every_pair() -> None:
     whole = run_campaign(Campaign("TPARTMIN", ("u8",), exhaustive=True), reference)
     assert "TPARTMIN u8 exhaustive: every pair of src0 and src1, 65 536 pairs" in texts(whole)
-    assert report.result_data(whole, None)["exhaustive"] == {
+    assert result_data(whole, None)["exhaustive"] == {
         "of": "every pair of src0 and src1",
         "unit": "pair",
         "total": 65536,
@@ -189,7 +190,7 @@ def test_every_pair_is_said_only_of_every_pair() -> None:
     assert part.tiles == 40
     assert "NOT every pair of src0 and src1: 2 621 440 of 4 294 967 296 pairs compared" in texts(part)
     assert texts(part).count("every") == 2  # and "every byte of dst"
-    assert not report.result_data(part, None)["exhaustive"]["complete"]
+    assert not result_data(part, None)["exhaustive"]["complete"]
 
     def breaks(call):
         if call.tiles["src"].data.view("u1")[0, 0, 0] == 0x9F:  # the first pair of a wave

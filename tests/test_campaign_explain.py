@@ -11,12 +11,14 @@ from command_line import DUMPS
 from mutants import reference, regions, rules
 
 from pto_gpu.campaign import run
+from pto_gpu.campaign.check import check_dump
 from pto_gpu.campaign.explain import diagnose
 from pto_gpu.campaign.explain.diagnose import diagnose_evidence
 from pto_gpu.campaign.explain.evidence import Evidence
 from pto_gpu.campaign.explain.search import explain, faults
-from pto_gpu.campaign.files import dumps
+from pto_gpu.campaign.files.dumps import instruction_of
 from pto_gpu.campaign.reports import diagnosis as diagnosis_report
+from pto_gpu.campaign.reports.data import diagnosis_data
 from pto_gpu.campaign.run import run_campaign
 from pto_gpu.campaign.settings import Campaign
 from pto_gpu.campaign.tiles.draw import draw
@@ -72,7 +74,7 @@ def test_a_dump_is_said_to_equal_another_rule_set(
     tmp_path: Path, op: str, dtypes: tuple[str, ...], theirs: str, asked: str, why: str
 ) -> None:
     path = dump_of(tmp_path, op, dtypes, theirs)
-    checked = dumps.check_dump(path, instructions()[op], current_options().override(numerics=asked))
+    checked = check_dump(path, instructions()[op], current_options().override(numerics=asked))
     found = diagnose_evidence(checked.evidence, checked.comparison)
     assert theirs in found.explanation.agrees_with
     assert asked not in found.explanation.agrees_with
@@ -357,7 +359,7 @@ def test_a_fault_in_here_does_not_hide_the_mismatch(monkeypatch: pytest.MonkeyPa
     found = diagnosed("TPARTMIN", ("i16",), regions({"dst": (0, -1)}))
     lines = diagnosis_report.diagnosis_lines(found)
     assert lines == ["  not explained: ZeroDivisionError: no luck", "  not shrunk: ZeroDivisionError: no luck"]
-    data = diagnosis_report.diagnosis_data(found)
+    data = diagnosis_data(found)
     assert (data["causes"], data["shrunk"]) == ([], None)
 
 
@@ -387,7 +389,7 @@ def test_a_dump_that_leaves_out_the_outside_is_explained_inside(tmp_path: Path) 
         arrays["dst"][t, rows:] = 99
     path = tmp_path / "tpartmin_mine.npz"
     np.savez(path, **arrays)
-    checked = dumps.check_dump(path, dumps.instruction_of(path), current_options(), "ignore")
+    checked = check_dump(path, instruction_of(path), current_options(), "ignore")
     found = diagnose_evidence(checked.evidence, checked.comparison)
     assert "dst's valid region taken one column short" in found.explanation.causes
 

@@ -10,8 +10,9 @@ import pytest
 from oracle import ORACLES, RULE_SETS, Tile
 
 import pto_gpu as pto
+from pto_gpu.campaign.check import check_dump, check_raw
 from pto_gpu.campaign.files import export as module
-from pto_gpu.campaign.files.dumps import check_dump, check_raw, instruction_of
+from pto_gpu.campaign.files.dumps import instruction_of
 from pto_gpu.campaign.files.export import export
 from pto_gpu.campaign.files.manifest import read_manifest
 from pto_gpu.campaign.settings import Campaign

@@ -26,21 +26,12 @@ from pto_gpu.campaign.run import run_campaign
 from pto_gpu.campaign.settings import Campaign
 from pto_gpu.campaign.tiles import draw
 
-#: The backend under test is wrong in one tile of each block, from the third on.
-WRONG = """
+#: The backend under test is wrong in some blocks.
+WRONG = f"""
 import signal, sys, resource, os
-from pto_gpu import cli
-from pto_gpu.campaign import run
-from pto_gpu.campaign.journal import Journal
-real = run.backend_execute
-def wrong(options):
-    execute = real(options)
-    def run_wrong(call):
-        execute(call)
-        if call.tiles["src0"].data[0, 0, 0] > 0:
-            call.tiles["dst"].data[5, 0, 0] = 99
-    return run_wrong
-run.backend_execute = wrong
+sys.path.append({str(Path(__file__).parent)!r})
+from wrong_backend import Journal, cli, run, wrong_execute
+run.backend_execute = wrong_execute
 """
 START = "sys.argv = ['pto-gpu', *sys.argv[1:]]\ncli.main()"
 ARGUMENTS = ["validate", "TPARTMIN", "TPRELU", "--dtype", "f16", "--tiles", "60000", "--seed", "3", "--json"]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import pto_gpu as pto
-from pto_gpu.campaign.files.dumps import check_raw
+from pto_gpu.campaign.check import check_raw
 from pto_gpu.campaign.files.manifest import KEYS, read_manifest
 from pto_gpu.campaign.ulp import Tolerance
 from pto_gpu.defaults import current_options

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pto_gpu as pto
-from pto_gpu.campaign.files.dumps import check_raw
+from pto_gpu.campaign.check import check_raw
 from pto_gpu.campaign.files.raw import RawOperands, element_types, read_operands, rows_by_cols
 from pto_gpu.campaign.ulp import Tolerance
 from pto_gpu.defaults import current_options
@@ -235,7 +235,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
             verdict(raw(tmp_path, files=files, shapes=shapes))
     np.savez(tmp_path / "x.npz", np.zeros(3))
     path.write_bytes((tmp_path / "x.npz").read_bytes())
-    with pytest.raises(pto.FileError, match=r"not an \.npy file"):
+    with pytest.raises(pto.FileError, match=r"src1\.npy: an \.npz file of named arrays, not an \.npy"):
         verdict(raw(tmp_path, files=files, shapes=shapes))
     for array, message in (
         (np.zeros((1, 3, 16), np.float16), r"src1 has shape \[1, 3, 16\]: expected tiles of 2x16"),

@@ -1,7 +1,6 @@
-"""``pto-gpu validate --dump``, and the example of the README that computes one."""
+"""``pto-gpu validate --dump``."""
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,50 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import COMMAND, Inside
-
-README = Path(__file__).parents[1] / "README.md"
-
-
-def blocks_from(beginning: str, kind: str) -> list[str]:
-    """The code blocks of a kind in the README, from the one that begins like this."""
-    text = README.read_text()
-    return re.findall(rf"```{kind}\n(.*?)```", text[text.index(f"```{kind}\n{beginning}") :], re.DOTALL)
-
-
-def arguments_of(console: str) -> list[str]:
-    line = console.replace("\\\n", " ").splitlines()[0]
-    return line.partition("#")[0].removeprefix("$ pto-gpu ").split()
-
-
-def test_the_example_of_the_readme(inside: Inside) -> None:
-    dump, check = blocks_from("$ pto-gpu validate tpartmin --dtype i32", "console")[:2]
-    status, out, _ = inside(*arguments_of(dump))
-    assert (status, out.splitlines()[0]) == (0, "dump/tpartmin_i32.npz: TPARTMIN i32 16x16: 500 tiles, seed 20250101")
-    (code, *_) = blocks_from("import numpy as np\n\narrays = dict", "python")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    status, out, err = inside(*arguments_of(check))
-    assert (status, out, err) == (0, "tpartmin_mine.npz: TPARTMIN i32: equal, 500 tiles\n", "")
-
-
-def test_the_raw_files_of_the_readme(inside: Inside) -> None:
-    rng = np.random.default_rng(2)
-    for directory in (Path(), Path("case_1"), Path("case_2")):
-        directory.mkdir(exist_ok=True)
-        rows = 8 if directory.name != "case_2" else 16
-        a = rng.integers(-99, 99, (3, 16, 60)).astype("<f2")
-        b = rng.integers(-99, 99, (3, rows, 60)).astype("<f2")
-        least = a.copy()
-        least[:, :rows] = np.minimum(a[:, :rows], b)
-        for name, x in (("input1", a), ("input2", b), ("output", least), ("golden", least)):
-            x.tofile(directory / f"{name}.bin")
-    np.array([[16, 60]] * 3, "<i4").tofile("case_2/regions.bin")
-    (raw, *_) = blocks_from("$ pto-gpu check tpartmin --operand", "console")
-    assert inside(*arguments_of(raw)) == (0, "output.bin: TPARTMIN f16: equal, 3 tiles\n", "")
-    (manifest, *_) = blocks_from("[defaults]", "toml")
-    Path("cases.toml").write_text(manifest)
-    status, out, err = inside("check", "cases.toml")
-    assert (status, err, out.count(": equal"), out.count(", 3 tiles\n")) == (0, "", 2, 2)
 
 
 def test_raw_files_and_a_manifest(inside: Inside) -> None:

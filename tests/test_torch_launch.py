@@ -12,9 +12,8 @@ import oracle
 import pytest
 import torch
 from conftest import GPU
-from rig import Case, assert_same, cases, draw_bits, expected, types_for
-from special_values import uint
-from test_torch_ops import BATCH, bits_of, full, regions_for, shape_of_result, tensor, valid_arguments
+from rig import Case, assert_same, cases, expected
+from test_torch_ops import bits_of, drawn, tensor, valid_arguments
 
 import pto_gpu as pto
 from pto_gpu.isa import instructions
@@ -31,11 +30,7 @@ interpreted = pytest.mark.skipif(GPU, reason="the kernels are compiled, and run 
 def test_launch_on_the_interpreter(case: Case, rng: np.random.Generator) -> None:
     """The launch that a GPU gets, on host tensors: full and per tile, each with sources of another capacity."""
     for grow in (False, True):
-        types = types_for(case, 5, 16, grow=grow)
-        bits = draw_bits(rng, case, types, BATCH)
-        regions = regions_for(rng, case, types) if grow else full(case, types)
-        for name in case.dsts:
-            bits[name] = np.zeros((BATCH, *shape_of_result(case, name, types)), uint(case.dtype(name)))
+        bits, regions = drawn(rng, case, grow=grow)
         sources = [tensor(bits[n], case.dtype(n)) for n in case.record.assembly]
         call = bind(case.record, False, (*sources, *(valid_arguments(case, regions) if grow else ())), {})
         static = static_of(case.record, call)

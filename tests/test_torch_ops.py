@@ -69,6 +69,15 @@ def full(case: Case, types: Mapping[str, pto.TileBufType], batch: int = BATCH) -
     return {n: (np.full(batch, r, np.int32), np.full(batch, c, np.int32)) for n, (r, c) in shapes.items()}
 
 
+def drawn(rng: np.random.Generator, case: Case, *, grow: bool) -> tuple[dict[str, np.ndarray], dict[str, Region]]:
+    """Bits and regions of a call that makes its results: full, or, with ``grow``, of tiles of several capacities."""
+    types = types_for(case, 5, 16, grow=grow)
+    bits = draw_bits(rng, case, types, BATCH)
+    for name in case.dsts:
+        bits[name] = np.zeros((BATCH, *shape_of_result(case, name, types)), uint(case.dtype(name)))
+    return bits, regions_for(rng, case, types) if grow else full(case, types)
+
+
 def valid_arguments(case: Case, regions: Mapping[str, Region], device: str = "cpu") -> list[torch.Tensor]:
     """One for each group of sources, by the names of the operands."""
     sides = dict.fromkeys(n.partition("_")[0] if case.record.valid_pattern != "same" else "src0" for n in case.sources)
@@ -89,11 +98,7 @@ def results_of(outcome: Any) -> tuple[torch.Tensor, ...]:
 @pytest.mark.parametrize("case", cases())
 def test_every_element(case: Case, formulation: str, device: str, rng: np.random.Generator) -> None:
     for grow in (False, True):
-        types = types_for(case, 5, 16, grow=grow)
-        bits = draw_bits(rng, case, types, BATCH)
-        regions = regions_for(rng, case, types) if grow else full(case, types)
-        for name in case.dsts:
-            bits[name] = np.zeros((BATCH, *shape_of_result(case, name, types)), uint(case.dtype(name)))
+        bits, regions = drawn(rng, case, grow=grow)
         sources = [tensor(bits[n], case.dtype(n), device) for n in case.record.assembly]
         valid = valid_arguments(case, regions, device) if grow else []
         for numerics, rules in oracle.RULE_SETS.items():

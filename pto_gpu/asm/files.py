@@ -6,6 +6,7 @@ the run has ended well.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -17,9 +18,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from pto_gpu.array_files import map_npy, opened, read_npz
 from pto_gpu.asm.bind import VALID_SUFFIX
 from pto_gpu.asm.program import Program, parse
-from pto_gpu.campaign.files.npz import read_npz
 from pto_gpu.errors import FileError, first_line
 from pto_gpu.types import ELEMENT_TYPES, ElementType
 
@@ -30,13 +31,8 @@ ARRAY_SUFFIXES: Final = (".npy", ".npz", ".bin")
 
 def read_program(path: Path) -> Program:
     """Parse the file; raises FileError if it cannot be read, AsmError for its text."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_TEXT_BYTES + 1)
-    except FileNotFoundError:
-        raise FileError(f"{path}: no such file") from None
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read: {error.strerror or error}") from None
+    with opened(path, pipes=True) as file:
+        content = file.read(MAX_TEXT_BYTES + 1)
     if len(content) > MAX_TEXT_BYTES:
         raise FileError(f"{path}: more than {MAX_TEXT_BYTES} bytes: no program")
     try:
@@ -80,7 +76,7 @@ def _value(name: str, value: str) -> Any:
     if path.suffix not in ARRAY_SUFFIXES:
         return _number(name, value)
     if path.suffix == ".npy":
-        return _mapped(path)
+        return map_npy(path)
     arrays = read_npz(path)
     if name in arrays:
         return arrays[name]
@@ -100,40 +96,21 @@ def _number(name: str, value: str) -> int | float:
     raise FileError(f"--in {name}={value[:60]}: neither a number nor a file: allowed {allowed}")
 
 
-def _mapped(path: Path) -> Any:
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise FileError(f"{path}: no such file") from None
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except Exception as error:  # NumPy's header parser raises a dozen types
-        raise FileError(f"{path}: not an .npy file: {first_line(error)}") from None
-    if not isinstance(array, np.ndarray):
-        array.close()
-        raise FileError(f"{path}: an .npz file of named arrays, not an .npy")
-    return array
-
-
 def _raw(program: Program, name: str, path: Path, scalars: dict[str, Any], function: str | None) -> Any:
     """Elements without a header: shape and type are those that the program says."""
     element: ElementType = ELEMENT_TYPES["i32"]  # of valid regions
     shape: tuple[int, ...] = (2,)
     if not name.endswith(VALID_SUFFIX) or name in program.inputs(function):
         element, shape = program.element_shape(name, scalars, function)
-    try:
-        size = path.stat().st_size
+    with opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
         each = prod(shape) * element.itemsize
         if each == 0 or size % each:
             shown = "x".join(map(str, shape))
             raise FileError(f"{path}: {size} bytes are no whole number of {element} {shown} ({each} bytes each)")
         if size == 0:
             return np.empty((0, *shape), element.numpy)
-        return np.memmap(path, element.numpy, mode="r").reshape(-1, *shape)
-    except FileNotFoundError:
-        raise FileError(f"{path}: no such file") from None
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read: {error.strerror or error}") from None
+        return np.memmap(file, element.numpy, mode="r").reshape(-1, *shape)
 
 
 class ResultFiles:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, impl, register_impls
@@ -23,16 +23,17 @@ from pto_gpu.asm.ops import (
 from pto_gpu.asm.types import tile_type, view_shape
 from pto_gpu.asm.values import (
     Array,
+    Span,
     Tile,
     View,
+    WrittenBytes,
     dense,
     device_of,
     flattened,
     moved,
-    partition_message,
-    transfer_message,
 )
 from pto_gpu.asm.view_ops import MakeTensorViewOp, PartitionViewOp
+from pto_gpu.asm.view_rules import part_problems, transfer_problems, view_problems
 from pto_gpu.defaults import Options
 from pto_gpu.errors import LayoutError
 from pto_gpu.isa.record import Result
@@ -70,7 +71,7 @@ class Wave:
         self.transfers = transfers
         self.kept: dict[SSAValue, Tile] = {}
         self._buffer: UnifiedBuffer | None = None
-        self._written: list[tuple[int, int]] = []
+        self._written = WrittenBytes()
 
     @property
     def batch(self) -> int:
@@ -90,8 +91,10 @@ class Wave:
 
     def read(self, tile: Tile) -> TileBuf:
         """The tiles behind a source; raises for one that nothing wrote."""
-        at_address = isinstance(tile.tiles, UbTile)  # its bytes count: it may have been written at another address
-        if tile.tiles is None or not (self._shares_written_bytes(tile.tiles) if at_address else tile.written):
+        written = tile.written
+        if isinstance(tile.tiles, UbTile):  # its bytes count: it may have been written at another address
+            written = self._written.meet(_span(tile.tiles))
+        if tile.tiles is None or not written:
             raise InterpretationError(f"%{tile.name} is read, but nothing wrote it")
         return tile.tiles
 
@@ -99,15 +102,7 @@ class Wave:
         """Note that an operation has written to ``tile``."""
         tile.written = True
         if isinstance(tile.tiles, UbTile):
-            span = _span(tile.tiles)
-            if span not in self._written:
-                self._written.append(span)
-
-    def _shares_written_bytes(self, tiles: TileBuf) -> bool:
-        if not isinstance(tiles, UbTile):
-            return False
-        start, end = _span(tiles)
-        return any(low < end and start < high for low, high in self._written)
+            self._written.add(_span(tile.tiles))
 
     def bind(self, tile: Tile, address: int) -> None:
         """Move ``tile`` to an address; what an input holds goes along."""
@@ -150,13 +145,19 @@ class Wave:
         return None if tiles.memory.self_overlapping and array.written else tiles
 
 
-def _span(tiles: UbTile) -> tuple[int, int]:
+def _span(tiles: UbTile) -> Span:
     return tiles.bound_address(), tiles.bound_address() + tiles.type.nbytes
 
 
 def _region(ty: TileBufType, rows: Any, cols: Any) -> Region:
     """The valid region that the type says; ``rows`` and ``cols`` where it leaves them open."""
     return Region(rows if ty.v_row == DYNAMIC else ty.v_row, cols if ty.v_col == DYNAMIC else ty.v_col)
+
+
+def _refuse(problems: Iterable[str]) -> None:
+    """Raise for the first problem, if there is one."""
+    for problem in problems:
+        raise InterpretationError(problem)
 
 
 def _index(value: Any) -> int:
@@ -264,10 +265,7 @@ class TileFunctions(type("_Instructions", (InterpreterFunctions,), _INSTRUCTIONS
         array: Array = args[0]
         numbers = [_index(x) for x in args[1:]]
         sizes, strides = tuple(numbers[: len(op.shape)]), tuple(numbers[len(op.shape) :])
-        stated = view_shape(op.res).sizes
-        for said, size, stride in zip(stated, sizes, strides, strict=True):
-            if size < 0 or stride < 0 or said not in (DYNAMIC, size):
-                raise InterpretationError(f"shape {list(sizes)} with strides {list(strides)} is no {op.res.type}")
+        _refuse(view_problems(view_shape(op.res).sizes, sizes, strides))
         view = View(array, 0, sizes, strides)
         if array.data is None:
             array.make(sizes if dense(sizes, strides) else (view.end,), self.wave.allocate)
@@ -282,12 +280,7 @@ class TileFunctions(type("_Instructions", (InterpreterFunctions,), _INSTRUCTIONS
         view: View = args[0]
         numbers = [_index(x) for x in args[1:]]
         offsets, sizes = numbers[: len(op.offsets)], numbers[len(op.offsets) :]
-        stated = view_shape(op.res).sizes
-        for axis, (offset, size, limit) in enumerate(zip(offsets, sizes, view.sizes, strict=True)):
-            if offset < 0 or size <= 0 or stated[axis] not in (DYNAMIC, size):
-                raise InterpretationError(f"offset {offset} and size {size} of dimension {axis} make no {op.res.type}")
-            if offset + size > limit:
-                raise InterpretationError(partition_message(axis, offset, size, limit))
+        _refuse(part_problems(view.sizes, view_shape(op.res).sizes, offsets, sizes))
         return (view.part(offsets, sizes),)
 
     @impl(LoadOp)
@@ -331,8 +324,5 @@ class TileFunctions(type("_Instructions", (InterpreterFunctions,), _INSTRUCTIONS
         return ()
 
     def _check_transfer(self, view: View, tiles: TileBuf) -> None:
-        if tiles.type.dtype != view.array.element.name:
-            raise InterpretationError(f"the tile has element type {tiles.type.dtype}, the view {view.array.element}")
-        if not tiles.region.uniform or view.grid != tuple(tiles.region):
-            shown = tiles.region if tiles.region.uniform else ("another for each tile",)
-            raise InterpretationError(transfer_message(view.sizes, shown))
+        region = tiles.region if tiles.region.uniform else "another for each tile"
+        _refuse(transfer_problems(view.sizes, view.array.element.name, tiles.type.dtype, region))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NoReturn, cast
+from typing import TYPE_CHECKING, ClassVar, Final, NoReturn, cast
 
 from xdsl.dialects.builtin import AnyFloat, IndexType, IntegerType, i64
 from xdsl.ir import Attribute, Data, SSAValue, TypeAttribute
@@ -46,36 +46,35 @@ def _tile(parser: AttrParser, *, valid_from_input: bool) -> TileData:
     return tile_data(body, fail, valid_from_input=valid_from_input)
 
 
+class _TileAttr(Data[TileData], TypeAttribute):
+    """What both kinds of tile are written like."""
+
+    VALID_FROM_INPUT: ClassVar[bool]
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> TileData:
+        """The text between the angle brackets as a type."""
+        return _tile(parser, valid_from_input=cls.VALID_FROM_INPUT)
+
+    def print_parameter(self, printer: Printer) -> None:
+        """The compact spelling."""
+        printer.print_string(f"<{spelled(self.data, valid_from_input=self.VALID_FROM_INPUT)}>")
+
+
 @irdl_attr_definition
-class TileBufAttr(Data[TileData], TypeAttribute):
+class TileBufAttr(_TileAttr):
     """``!pto.tile_buf<...>``: a tile whose valid region is full, or what the type says."""
 
     name = "pto.tile_buf"
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> TileData:
-        """The text between the angle brackets as a type."""
-        return _tile(parser, valid_from_input=False)
-
-    def print_parameter(self, printer: Printer) -> None:
-        """The compact spelling."""
-        printer.print_string(f"<{spelled(self.data, valid_from_input=False)}>")
+    VALID_FROM_INPUT: ClassVar[bool] = False
 
 
 @irdl_attr_definition
-class TileAttr(Data[TileData], TypeAttribute):
+class TileAttr(_TileAttr):
     """``!pto.tile<...>``: a tile whose valid region is that of the input, or of the operation that makes it."""
 
     name = "pto.tile"
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> TileData:
-        """The text between the angle brackets as a type."""
-        return _tile(parser, valid_from_input=True)
-
-    def print_parameter(self, printer: Printer) -> None:
-        """The compact spelling."""
-        printer.print_string(f"<{spelled(self.data, valid_from_input=True)}>")
+    VALID_FROM_INPUT: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any, Final
 
@@ -17,6 +17,8 @@ from pto_gpu.types import ElementType
 WAVE_BYTES: Final = 256 << 20
 #: Bytes that a program may ask of an array for one batch element.
 MAX_ELEMENT_BYTES: Final = 256 << 20
+
+Span = tuple[int, int]
 
 
 class Tile:
@@ -35,6 +37,23 @@ class Tile:
         """The tiles, which are there."""
         assert self.tiles is not None
         return self.tiles
+
+
+class WrittenBytes:
+    """Which bytes of a Unified Buffer hold something. A span is ``(first, end)``, or None where nobody knows it."""
+
+    def __init__(self) -> None:
+        self._spans: set[Span | None] = set()
+
+    def add(self, span: Span | None) -> None:
+        """Something was written to the bytes."""
+        self._spans.add(span)
+
+    def meet(self, span: Span | None) -> bool:
+        """Whether something may have been written to one of the bytes."""
+        if span is None or None in self._spans:
+            return bool(self._spans)
+        return any(first < span[1] and span[0] < end for first, end in filter(None, self._spans))
 
 
 class Array:
@@ -144,14 +163,3 @@ def moved(x: Any, device: str) -> Any:
 def device_of(x: Any) -> str:
     """Where an array is."""
     return "cpu" if isinstance(x, np.ndarray) else str(x.device)
-
-
-def transfer_message(sizes: Iterable[Any], region: Iterable[Any]) -> str:
-    """Why a part of a view and a tile cannot be copied to each other."""
-    part, valid = ("x".join(map(str, n)) for n in (sizes, region))
-    return f"the view has {part} elements, the tile's valid region is {valid}: they must be equal"
-
-
-def partition_message(axis: int, offset: int, size: int, limit: int) -> str:
-    """Why a part does not lie in a view."""
-    return f"{offset} + {size} in dimension {axis} is past the end of the view, which has {limit}"

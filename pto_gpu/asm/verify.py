@@ -6,9 +6,8 @@ the Python calls, with their messages. That the program is well formed was check
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from math import prod
 from typing import Any
 
 from xdsl.dialects import func
@@ -32,15 +31,15 @@ from pto_gpu.asm.ops import (
 from pto_gpu.asm.parser import Parsed
 from pto_gpu.asm.static_values import Constants, StaticTile, static_tile
 from pto_gpu.asm.types import element_of, is_tile, view_shape
-from pto_gpu.asm.values import WAVE_BYTES, partition_message, transfer_message
+from pto_gpu.asm.values import WAVE_BYTES, WrittenBytes
 from pto_gpu.asm.view_ops import MakeTensorViewOp, PartitionViewOp
+from pto_gpu.asm.view_rules import part_problems, transfer_problems, view_problems
 from pto_gpu.checks import check_call, region_problems, type_problems
 from pto_gpu.errors import PtoError
 from pto_gpu.isa.record import Call
 from pto_gpu.memory import UnifiedBuffer
 from pto_gpu.numerics import resolve_numerics
 from pto_gpu.tilebuf import check_tile_type, region_of
-from pto_gpu.types import DYNAMIC
 
 
 class Verifier:
@@ -61,8 +60,7 @@ class Verifier:
         self.shapes: dict[SSAValue, tuple[int, ...] | None] = {}
         self._buffer = UnifiedBuffer(1, target)
         self._tiles: dict[SSAValue, StaticTile] = {}
-        self._ub_written: list[tuple[int, int]] = []
-        self._ub_written_anywhere = False  # at an address that is not known
+        self._ub_written = WrittenBytes()
         interpreter = Interpreter(parsed.module)
         for one in scalars.functions():
             interpreter.register_implementations(one)
@@ -73,7 +71,7 @@ class Verifier:
         for function in self.parsed.functions.values():
             if function.is_declaration:
                 continue
-            self._ub_written, self._ub_written_anywhere = [], False
+            self._ub_written = WrittenBytes()
             for argument in function.args:
                 if is_tile(argument.type):
                     self._define(argument, argument=True)
@@ -123,6 +121,10 @@ class Verifier:
     def _problem(self, op: Operation, message: str) -> None:
         self.problems.append(Diagnostic(message, self.parsed.span_of(op)))
 
+    def _all(self, op: Operation, problems: Iterable[str]) -> None:
+        for problem in problems:
+            self._problem(op, f"{op.name}: {problem}")
+
     # -- tiles --------------------------------------------------------------------------------------------
 
     def _define(self, value: SSAValue, *, argument: bool = False) -> StaticTile:
@@ -145,28 +147,17 @@ class Verifier:
         tile = self._tile(value)
         if tile.argument and not tile.written:
             self.needed.add(value)
-        elif not (self._shares_written_bytes(tile) if tile.in_ub else tile.written):
+        elif not (self._ub_written.meet(tile.span) if tile.in_ub else tile.written):
             self._problem(op, f"{op.name}: %{tile.name} is read, but nothing wrote it")
             return self._write(value)  # one report is enough
         tile.written = True
         return tile
 
-    def _shares_written_bytes(self, tile: StaticTile) -> bool:
-        if not tile.in_ub:
-            return False
-        span = tile.span
-        if span is None or self._ub_written_anywhere:
-            return self._ub_written_anywhere or bool(self._ub_written)
-        return any(low < span[1] and span[0] < high for low, high in self._ub_written)
-
     def _write(self, value: SSAValue) -> StaticTile:
         tile = self._tile(value)
         tile.written = True
         if tile.in_ub:
-            if tile.span is None:
-                self._ub_written_anywhere = True
-            else:
-                self._ub_written.append(tile.span)
+            self._ub_written.add(tile.span)
         return tile
 
     def _fits(self, op: Operation, tile: StaticTile) -> bool:
@@ -279,48 +270,20 @@ class Verifier:
         self._check_transfer(op, self._read(op, op.src), op.dst, op.src)
 
     def _check_transfer(self, op: Operation, tile: StaticTile, view: SSAValue, value: SSAValue) -> None:
-        shape = view_shape(view)
-        element = element_of(value.type)
-        if element is not None and element.name != shape.dtype:
-            self._problem(
-                op, f"{op.name}: the tile has element type {element}: allowed {shape.dtype}, that of the view"
-            )
-        region = tile.region
-        if DYNAMIC in shape.sizes or region is None:
-            return
-        if (prod(shape.sizes[:-1]), shape.sizes[-1]) != tuple(region):
-            self._problem(op, f"{op.name}: {transfer_message(shape.sizes, region)}")
+        shape, element = view_shape(view), element_of(value.type)
+        dtype = element.name if element is not None else None
+        self._all(op, transfer_problems(shape.sizes, shape.dtype, dtype, tile.region))
 
     def _make_view(self, op: MakeTensorViewOp) -> None:
-        view = view_shape(op.res)
         sizes = self._constants.all(op.shape)
         if None not in sizes and isinstance(op.ptr, BlockArgument):
             known = tuple(n or 0 for n in sizes)
             self.shapes[op.ptr] = known if self.shapes.get(op.ptr, known) == known else None
-        for stated, seen in zip(view.sizes, sizes, strict=True):
-            if seen is not None and (seen < 0 or (stated != DYNAMIC and stated != seen)):
-                self._problem(
-                    op, f"{op.name}: shape has {seen} where the type has {'?' if stated == DYNAMIC else stated}"
-                )
-        for seen in self._constants.all(op.strides):
-            if seen is not None and seen < 0:
-                self._problem(op, f"{op.name}: stride {seen} must not be negative")
+        self._all(op, view_problems(view_shape(op.res).sizes, sizes, self._constants.all(op.strides)))
 
     def _partition(self, op: PartitionViewOp) -> None:
-        whole, part = view_shape(op.src), view_shape(op.res)
         offsets, sizes = self._constants.all(op.offsets), self._constants.all(op.sizes)
-        for axis, (offset, size) in enumerate(zip(offsets, sizes, strict=True)):
-            stated, limit = part.sizes[axis], whole.sizes[axis]
-            if offset is not None and offset < 0:
-                self._problem(op, f"{op.name}: offset {offset} of dimension {axis} must not be negative")
-            if size is not None and size <= 0:
-                self._problem(op, f"{op.name}: size {size} of dimension {axis} must be positive")
-            elif size is not None and stated not in (DYNAMIC, size):
-                self._problem(
-                    op, f"{op.name}: size {size} of dimension {axis} differs from the type, which says {stated}"
-                )
-            elif None not in (offset, size) and limit != DYNAMIC and (offset or 0) + (size or 0) > limit:
-                self._problem(op, f"{op.name}: {partition_message(axis, offset or 0, size or 0, limit)}")
+        self._all(op, part_problems(view_shape(op.src).sizes, view_shape(op.res).sizes, offsets, sizes))
 
     # -- control flow -------------------------------------------------------------------------------------
 
@@ -352,4 +315,4 @@ class Verifier:
             tile.set_region(None, None)
             if tile.in_ub:
                 tile.set_address(None)
-        self._ub_written_anywhere = True  # a function may give its tiles addresses
+        self._ub_written.add(None)  # a function may give its tiles addresses

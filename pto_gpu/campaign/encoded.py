@@ -8,8 +8,8 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from pto_gpu.array_files import read_arrays
 from pto_gpu.campaign.compare import Input, Mismatch
-from pto_gpu.campaign.files.npz import read_arrays
 from pto_gpu.campaign.files.saved import SavedTile, from_arrays, write
 from pto_gpu.campaign.results import Crash, Wave
 

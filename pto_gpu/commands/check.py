@@ -20,7 +20,7 @@ from pto_gpu.numerics import NUMERICS
 from pto_gpu.targets import TARGETS
 
 if TYPE_CHECKING:
-    from pto_gpu.campaign.files.dumps import Checked
+    from pto_gpu.campaign.check import Checked
     from pto_gpu.campaign.reports.entries import Entry
     from pto_gpu.campaign.ulp import Tolerance
     from pto_gpu.defaults import Options
@@ -117,9 +117,10 @@ def check(
 def _told(job: _Job, save: Path, show: Callable[[str], None]) -> tuple[dict[str, Any], Entry]:
     """Compare one file, and say and save what was found: the data of ``--json``, and the entry of a report file."""
     from pto_gpu.campaign.explain.diagnose import diagnose_evidence
-    from pto_gpu.campaign.reports import diagnosis as diagnosis_report
     from pto_gpu.campaign.reports import entries
     from pto_gpu.campaign.reports import text as report
+    from pto_gpu.campaign.reports.data import checked_data, diagnosis_data
+    from pto_gpu.campaign.reports.diagnosis import diagnosis_lines
 
     try:
         checked = job.run()
@@ -129,12 +130,12 @@ def _told(job: _Job, save: Path, show: Callable[[str], None]) -> tuple[dict[str,
         return {"file": job.label, "error": message}, entries.unreadable(job.label, message)
     found = diagnose_evidence(checked.evidence, checked.comparison)
     verdict, *details = report.checked_lines(checked)
-    show("\n".join([verdict, *diagnosis_report.diagnosis_lines(found)]))
+    show("\n".join([verdict, *diagnosis_lines(found)]))
     saved, _ = save_with_shrunk(checked.first_failure, found, save, show)
     if details:  # last: the cause and the line that runs it again are wanted first
         show("\n".join(details))
-    more = {"saved": str(saved) if saved else None, **diagnosis_report.diagnosis_data(found)}
-    data = {**report.checked_data(checked), **more}
+    more = {"saved": str(saved) if saved else None, **diagnosis_data(found)}
+    data = {**checked_data(checked), **more}
     return data, entries.of_checked(checked, data, found, saved)
 
 
@@ -180,23 +181,24 @@ def _file_jobs(op: Instruction | None, files: Sequence[str], choices: _Choices) 
 
 
 def _check_npz(path: Path, op: Instruction | None, choices: _Choices) -> Checked:
-    from pto_gpu.campaign.files import dumps
+    from pto_gpu.campaign.check import check_dump
+    from pto_gpu.campaign.files.dumps import instruction_of
     from pto_gpu.types import resolve_element_type
 
     if path.suffix in (".bin", ".npy") and path.is_file():
         raise FileError(f"{path}: one raw operand: name each of the instruction's, as in --operand src0={path}")
-    record = op or dumps.instruction_of(path)
+    record = op or instruction_of(path)
     element = resolve_element_type(choices.dtype) if choices.dtype is not None else None
     outside = choices.given["outside"] or "zero"
-    return dumps.check_dump(path, record, choices.options, outside, element, choices.tolerance)
+    return check_dump(path, record, choices.options, outside, element, choices.tolerance)
 
 
 def _manifest_jobs(path: Path, op: Instruction | None, choices: _Choices) -> Iterator[_Job]:
-    from pto_gpu.campaign.files import dumps
+    from pto_gpu.campaign.check import check_raw
     from pto_gpu.campaign.files.manifest import Case, read_manifest
 
     def check_case(case: Case) -> Checked:
-        return dumps.check_raw(f"{path}: {case.name}", case.name, case.raw, case.options, case.outside, case.tolerance)
+        return check_raw(f"{path}: {case.name}", case.name, case.raw, case.options, case.outside, case.tolerance)
 
     try:
         if op is not None or choices.dtype is not None:
@@ -215,7 +217,7 @@ def _refuse(error: PtoError) -> Checked:
 
 
 def _raw_job(op: Instruction | None, files: Sequence[str], choices: _Choices) -> _Job:
-    from pto_gpu.campaign.files import dumps
+    from pto_gpu.campaign.check import check_raw
     from pto_gpu.campaign.files.raw import RawOperands, element_types
 
     if op is None or files:
@@ -227,7 +229,7 @@ def _raw_job(op: Instruction | None, files: Sequence[str], choices: _Choices) ->
     label = str(raw.files[op.dsts[0].name])
     name = Path(label).stem
     outside = choices.given["outside"]
-    return _Job(label, lambda: dumps.check_raw(label, name, raw, choices.options, outside, choices.tolerance))
+    return _Job(label, lambda: check_raw(label, name, raw, choices.options, outside, choices.tolerance))
 
 
 def _operands(choices: _Choices) -> dict[str, Path]:

@@ -29,8 +29,9 @@ def replay(
     from pto_gpu.campaign.against import load
     from pto_gpu.campaign.explain.diagnose import diagnose_evidence, evidence_of
     from pto_gpu.campaign.files import saved
-    from pto_gpu.campaign.reports import diagnosis as diagnosis_report
     from pto_gpu.campaign.reports import text as report
+    from pto_gpu.campaign.reports.data import diagnosis_data, mismatch_data
+    from pto_gpu.campaign.reports.diagnosis import diagnosis_lines
 
     if backend is not None and against is not None:
         raise ConstraintError(f"--backend {backend} and --against {against}: allowed one of them")
@@ -47,14 +48,14 @@ def replay(
         status, verdict = MISMATCH, f"FAILED: {raised}"
     elif comparison.elements:
         status, verdict = MISMATCH, f"MISMATCH, {report.differ_text(comparison.elements)}"
-    lines = diagnosis_report.diagnosis_lines(found)
+    lines = diagnosis_lines(found)
     if tile.causes:
         lines.append(f"  when it was found, with the tiles around it: {'; or '.join(tile.causes)}")
     lines += report.mismatch_lines(comparison.mismatches, comparison.elements, comparison.categories)
     out.print("\n".join([f"{what} {tile.origin} tile {tile.tile}, {where}: {verdict}", *lines]))
     if json:
-        mismatches = [report.mismatch_data(m) for m in comparison.mismatches]
+        mismatches = [mismatch_data(m) for m in comparison.mismatches]
         data = {"status": status, "instruction": tile.instruction.name, "compared": where, "mismatches": mismatches}
         causes = {"causes_when_found": list(tile.causes)}
-        print_json({**data, "crash": raised, **diagnosis_report.diagnosis_data(found), **causes})
+        print_json({**data, "crash": raised, **diagnosis_data(found), **causes})
     return status

@@ -59,12 +59,34 @@ def _row(operands: int, compute: Compute) -> Callable[..., Any]:
         with each_block(builder, int64(0), builder.lshr(nbytes, int64(5))) as offset:
             block(offset, lambda value, at: store_vector(builder, value, at, width))
         left = builder.and_(nbytes, int64(BLOCK - 1))
-        with builder.if_then(builder.icmp_signed("!=", left, int64(0))):
+        with builder.if_then(_nonzero(builder, left)):
             done = builder.and_(nbytes, int64(-BLOCK))
             block(done, lambda value, at: store_first(builder, value, at, left))
         return context.get_dummy_value()
 
     return emit
+
+
+class _Blocks:
+    """Blocks of some operands, at the same offset from the address of each."""
+
+    def __init__(self, builder: ir.IRBuilder, width: int) -> None:
+        self.builder, self.width = builder, width
+        self.vector = vector_of(width, BLOCK)
+
+    def read(self, addresses: Sequence[Any], offset: Any) -> list[Any]:
+        """The block of each operand, whole."""
+        places = (self.builder.add(address, offset) for address in addresses)
+        return [load_vector(self.builder, place, self.vector, self.width) for place in places]
+
+    def store(self, addresses: Sequence[Any], values: Sequence[Any], offset: Any, left: Any = None) -> None:
+        """Write each block, or the first ``left`` bytes of it."""
+        for address, value in zip(addresses, values, strict=True):
+            place = self.builder.add(address, offset)
+            if left is None:
+                store_vector(self.builder, value, place, self.width)
+            else:
+                store_first(self.builder, value, place, left)
 
 
 def _partial_row(dsts: int, compute: Compute) -> Callable[..., Any]:
@@ -75,51 +97,41 @@ def _partial_row(dsts: int, compute: Compute) -> Callable[..., Any]:
     """
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[Any]) -> Any:
-        width = width_of(signature.args[0])
-        whole = vector_of(width, BLOCK)
+        blocks = _Blocks(builder, width_of(signature.args[0]))
         to, side_a, side_b, cover = (args[1 + n * dsts : 1 + (n + 1) * dsts] for n in range(4))
         nbytes, common, *rest = args[1 + 4 * dsts :]
 
-        def read(side: Sequence[Any], offset: Any) -> list[Any]:
-            return [load_vector(builder, builder.add(address, offset), whole, width) for address in side]
-
         def computed(offset: Any) -> tuple[Any, ...]:
-            pairs = zip(read(side_a, offset), read(side_b, offset), strict=True)
+            pairs = zip(blocks.read(side_a, offset), blocks.read(side_b, offset), strict=True)
             loaded = dict(enumerate((x for pair in pairs for x in pair), dsts))
-            return compute(builder, whole, loaded.__getitem__, *rest)
-
-        def store(values: Sequence[Any], offset: Any, left: Any = None) -> None:
-            for address, value in zip(to, values, strict=True):
-                if left is None:
-                    store_vector(builder, value, builder.add(address, offset), width)
-                else:
-                    store_first(builder, value, builder.add(address, offset), left)
-
-        def nonzero(value: Any) -> Any:
-            return builder.icmp_signed("!=", value, int64(0))
+            return compute(builder, blocks.vector, loaded.__getitem__, *rest)
 
         first, last = (builder.lshr(n, int64(5)) for n in (common, nbytes))
         mixed, left = (builder.and_(n, int64(BLOCK - 1)) for n in (common, nbytes))
         start, end = (builder.shl(n, int64(5)) for n in (first, last))
         with each_block(builder, int64(0), first) as offset:
-            store(computed(offset), offset)
-        with builder.if_then(nonzero(mixed)):
-            mask = first_bytes(builder, mixed, whole)
-            pairs = zip(computed(start), read(cover, start), strict=True)
+            blocks.store(to, computed(offset), offset)
+        with builder.if_then(_nonzero(builder, mixed)):
+            mask = first_bytes(builder, mixed, blocks.vector)
+            pairs = zip(computed(start), blocks.read(cover, start), strict=True)
             values = [blend(builder, mask, a, b) for a, b in pairs]
             with builder.if_else(builder.icmp_signed("<", first, last)) as (inside, at_end):
                 with inside:
-                    store(values, start)
+                    blocks.store(to, values, start)
                 with at_end:
-                    store(values, start, left)
-        copied = builder.add(first, builder.zext(nonzero(mixed), ir.IntType(64)))
+                    blocks.store(to, values, start, left)
+        copied = builder.add(first, builder.zext(_nonzero(builder, mixed), ir.IntType(64)))
         with each_block(builder, copied, last) as offset:
-            store(read(cover, offset), offset)
-        with builder.if_then(builder.and_(nonzero(left), builder.icmp_signed("<=", copied, last))):
-            store(read(cover, end), end, left)
+            blocks.store(to, blocks.read(cover, offset), offset)
+        with builder.if_then(builder.and_(_nonzero(builder, left), builder.icmp_signed("<=", copied, last))):
+            blocks.store(to, blocks.read(cover, end), end, left)
         return context.get_dummy_value()
 
     return emit
+
+
+def _nonzero(builder: ir.IRBuilder, value: Any) -> Any:
+    return builder.icmp_signed("!=", value, int64(0))
 
 
 def _element(operands: int, compute: Compute) -> Callable[..., Any]:
@@ -276,7 +288,7 @@ def least_key(_: Any, tag: Any, src: Any, nbytes: Any, order: Any) -> Any:
         with each_block(builder, int64(0), builder.lshr(size, int64(5))) as offset:
             fold(keys_at(offset))
         left = builder.and_(size, int64(BLOCK - 1))
-        with builder.if_then(builder.icmp_signed("!=", left, int64(0))):
+        with builder.if_then(_nonzero(builder, left)):
             keys = keys_at(builder.and_(size, int64(-BLOCK)))
             fold(blend(builder, first_bytes(builder, left, vector), keys, neutral))
         reduce_type = ir.FunctionType(ir.IntType(width), [vector])

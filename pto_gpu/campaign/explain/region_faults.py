@@ -32,28 +32,24 @@ def _rounded(up: bool) -> _Change:
     return change
 
 
-_CHANGES: Mapping[str, _Change] = {
+_SHRINKING: Mapping[str, _Change] = {
     "taken one row short": lambda rows, cols, ty: (rows - 1, cols),
-    "taken one row long": lambda rows, cols, ty: (rows + 1, cols),
     "taken one column short": lambda rows, cols, ty: (rows, cols - 1),
+    "taken without its last, partial 32-byte block": _rounded(up=False),
+}
+_GROWING: Mapping[str, _Change] = {
+    "taken one row long": lambda rows, cols, ty: (rows + 1, cols),
     "taken one column long": lambda rows, cols, ty: (rows, cols + 1),
     "taken up to the end of its last 32-byte block": _rounded(up=True),
-    "taken without its last, partial 32-byte block": _rounded(up=False),
     "taken as whole rows": lambda rows, cols, ty: (rows, ty.cols),
     "taken as whole columns": lambda rows, cols, ty: (ty.rows, cols),
     "taken as the whole tile": lambda rows, cols, ty: (ty.rows, ty.cols),
+}
+_CHANGES: Mapping[str, _Change] = {
+    **_SHRINKING,
+    **_GROWING,
     "taken with rows and columns exchanged": lambda rows, cols, ty: (cols, rows),
 }
-
-
-_GROWING = (
-    "taken one row long",
-    "taken one column long",
-    "taken up to the end of its last 32-byte block",
-    "taken as whole rows",
-    "taken as whole columns",
-    "taken as the whole tile",
-)
 
 
 def within(tiles: TileBuf, rows: NumPyArray | int, cols: NumPyArray | int) -> TileBuf:
@@ -69,10 +65,10 @@ def region_faults(instruction: Instruction) -> Iterator[Fault]:
         for text, change in _CHANGES.items():
             yield Fault(f"{of} {text}", _changed(names, change), text, frozenset(names))
     if instruction.valid_pattern in (ValidPattern.PARTIAL, ValidPattern.PARTIAL_ANY):
-        for text in _GROWING:
+        for text, change in _GROWING.items():
             for which, place in (("the first source that covers it", 0), ("the last source that covers it", -1)):
-                yield Fault(f"dst's valid region, and that of {which}, {text}", _covering(_CHANGES[text], place))
-            yield Fault(f"dst's valid region, and those of sources that cover it, {text}", _covering(_CHANGES[text]))
+                yield Fault(f"dst's valid region, and that of {which}, {text}", _covering(change, place))
+            yield Fault(f"dst's valid region, and those of sources that cover it, {text}", _covering(change))
     yield from _taken_from_others(instruction)
     if any(rule.undefined for rule in instruction.region_rules):
         yield from _undefined_faults(instruction)

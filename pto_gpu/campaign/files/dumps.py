@@ -1,6 +1,6 @@
-"""Checking dumps made elsewhere: the operands of a call and the result somebody got, in an ``.npz`` or in raw files.
+"""Dumps made elsewhere, as tiles: the operands of a call and the result somebody got, in an ``.npz``.
 
-Arrays of an ``.npz``: every source and dst under its operand name, ``[batch, rows, cols]`` or ``[rows, cols]``, and
+Its arrays: every source and dst under its operand name, ``[batch, rows, cols]`` or ``[rows, cols]``, and
 valid regions ``<operand>_valid`` (``src0_valid`` serves ``src0_val`` and ``src0_idx``), integers ``[batch, 2]`` or
 ``[2]``: rows, columns. A source without one has dst's, except that of a row reduction, whose dst has one column: it
 needs its own.
@@ -13,51 +13,19 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from pto_gpu import intrinsics
-from pto_gpu.campaign.compare import Comparison, compare
-from pto_gpu.campaign.explain.evidence import Evidence
-from pto_gpu.campaign.files.npz import read_npz
-from pto_gpu.campaign.files.raw import RawOperands, counted_tiles, read_operands, region_names
-from pto_gpu.campaign.files.saved import METADATA, SavedTile
-from pto_gpu.campaign.ulp import EXACT, Tolerance
-from pto_gpu.defaults import Options
-from pto_gpu.errors import ConstraintError, FileError, PtoError
+from pto_gpu.array_files import read_npz
+from pto_gpu.campaign.files.raw import counted_tiles, region_names, region_problem
+from pto_gpu.campaign.files.saved import METADATA
+from pto_gpu.errors import ConstraintError, FileError
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa import instructions
 from pto_gpu.isa.record import Family, Instruction, Kind, Operand, Role
-from pto_gpu.numerics import Numerics
 from pto_gpu.tilebuf import TileBuf
 from pto_gpu.types import ELEMENT_TYPES, ElementType, TileBufType, element_type_of, smallest_row_multiple
-
-
-@dataclass(frozen=True)
-class Checked:
-    """A dump compared with the reference. ``only_outside``: elements differ, all outside the valid region.
-
-    ``numerics``: the rule set of the reference. ``tolerance``: what counted as equal.
-    ``evidence``: all the tiles, where some differ.
-    """
-
-    path: Path
-    instruction: Instruction
-    dtypes: tuple[str, ...]
-    batch: int
-    comparison: Comparison
-    first_failure: SavedTile | None
-    only_outside: bool
-    numerics: Numerics
-    tolerance: Tolerance = EXACT
-    evidence: Evidence | None = None
-
-    @property
-    def equal(self) -> bool:
-        """Whether no bit differs, or no element by more than the tolerance."""
-        return not self.comparison.elements
 
 
 def instruction_of(path: Path) -> Instruction:
@@ -74,113 +42,23 @@ def instruction_of(path: Path) -> Instruction:
     return found
 
 
-def check_dump(
-    path: Path,
-    instruction: Instruction,
-    options: Options,
-    outside: str = "zero",
-    dtype: ElementType | None = None,
-    tolerance: Tolerance = EXACT,
-) -> Checked:
-    """Compare the results in ``path`` with the reference under ``options``.
+def read_dump(path: Path, instruction: Instruction) -> dict[str, NumPyArray]:
+    """The arrays of a dump; raises FileError for a file that is none of ``instruction``."""
+    return read_npz(path, lambda names: _check_names(path, instruction, names))
 
-    ``outside``: ``"zero"`` if dst was zero before the run and all of it is to be compared, ``"ignore"`` to
-    compare valid regions only. ``dtype``: the element type of values that a file holds as bare bits; default bf16
-    for 16-bit arrays of a file with the word bf16 in its name.
 
-    Raises FileError for a file that cannot be used, and what the instruction raises for operands that it refuses.
+def tiles_of(
+    path: Path, instruction: Instruction, arrays: Mapping[str, NumPyArray], dtype: ElementType | None
+) -> dict[str, TileBuf]:
+    """The dsts and sources that ``arrays`` hold; ``path`` is what errors are about.
+
+    ``dtype``: the element type of values that are bare bits.
     """
-    arrays = read_npz(path, lambda names: _check_names(path, instruction, names))
-    return _checked(path, path.stem, instruction, arrays, options, outside, dtype, tolerance)
-
-
-def check_raw(
-    label: str,
-    name: str,
-    raw: RawOperands,
-    options: Options,
-    outside: str | None = None,
-    tolerance: Tolerance = EXACT,
-) -> Checked:
-    """Compare the results in raw files as :func:`check_dump` does; ``label`` is what the report calls them.
-
-    ``name``: what a saved failure is called after. ``outside``: None is ``"zero"`` where the files have what lies
-    outside the valid regions, else ``"ignore"``.
-    """
-    if outside is None:
-        outside = "zero" if raw.layout == "capacity" else "ignore"
-    elif outside == "zero" and raw.layout == "valid":
-        raise ConstraintError("outside 'zero' is not for the layout valid, whose files hold nothing outside")
-    return _checked(Path(label), name, raw.instruction, read_operands(raw), options, outside, None, tolerance)
-
-
-def _checked(
-    path: Path,
-    origin: str,
-    instruction: Instruction,
-    arrays: Mapping[str, NumPyArray],
-    options: Options,
-    outside: str,
-    dtype: ElementType | None,
-    tolerance: Tolerance,
-) -> Checked:
-    try:
-        _check_shapes(path, instruction, arrays)
-        tiles = _tiles(path, instruction, arrays, dtype)
-        first = tiles[instruction.dsts[0].name]
-        if not first.batch:
-            raise FileError(f"{path}: no tiles to compare")
-        tolerance.check_for(first.type.element)
-        expected = {o.name: _zeros_like(tiles[o.name]) for o in instruction.dsts}
-        intrinsics.execute(instruction, {**tiles, **expected}, options.override(backend="numpy"))
-    except FileError:
-        raise
-    except PtoError as error:
-        raise type(error)(f"{path}: {error}") from None
-    return _compared(path, origin, instruction, options, tiles, expected, outside, tolerance)
-
-
-def _compared(
-    path: Path,
-    origin: str,
-    instruction: Instruction,
-    options: Options,
-    tiles: Mapping[str, TileBuf],
-    expected: Mapping[str, TileBuf],
-    outside: str,
-    tolerance: Tolerance,
-) -> Checked:
-    """The dst tiles of the dump against ``expected``, with what is to be said and kept where they differ."""
-    seen = {o.name: tiles[o.name] for o in instruction.dsts}
-    sources = {o.name: tiles[o.name] for o in instruction.sources}
-    whole = outside == "zero"
-    found = compare(instruction, sources, seen, expected, outside=whole, tolerance=tolerance)
-    failure, only_outside, evidence = None, False, None
-    if found.elements:
-        inside = compare(instruction, sources, seen, expected, outside=False, tolerance=tolerance)
-        only_outside = not inside.elements
-        before = {**sources, **{name: _zeros_like(t) for name, t in seen.items()}}
-        evidence = Evidence.of(instruction, options, before, seen, found.tiles, whole=whole, tolerance=tolerance)
-        first = int(found.tiles[0])
-        failure = SavedTile.of(
-            instruction, options, tiles, expected, first, before=0, origin=origin, outside=outside, tolerance=tolerance
-        )
-    return Checked(
-        path=path,
-        instruction=instruction,
-        dtypes=instruction.signature({name: t.type for name, t in tiles.items()}),
-        batch=tiles[instruction.dsts[0].name].batch,
-        comparison=found,
-        first_failure=failure,
-        only_outside=only_outside,
-        numerics=options.numerics,
-        tolerance=tolerance,
-        evidence=evidence,
-    )
-
-
-def _zeros_like(tiles: TileBuf) -> TileBuf:
-    return TileBuf.zeros(tiles.type, tiles.batch, "cpu", *tiles.region)
+    _check_shapes(path, instruction, arrays)
+    tiles = {o.name: _tile(path, instruction, o, arrays, dtype) for o in (*instruction.dsts, *instruction.sources)}
+    if not tiles[instruction.dsts[0].name].batch:
+        raise FileError(f"{path}: no tiles to compare")
+    return tiles
 
 
 def _check_names(path: Path, instruction: Instruction, names: Collection[str]) -> None:
@@ -223,12 +101,6 @@ def _check_shapes(path: Path, instruction: Instruction, arrays: Mapping[str, Num
             raise FileError(f"{path}: {operand.name} has {counted_tiles(shape[0])}, {first} has {like[0]}")
 
 
-def _tiles(
-    path: Path, instruction: Instruction, arrays: Mapping[str, NumPyArray], dtype: ElementType | None
-) -> dict[str, TileBuf]:
-    return {o.name: _tile(path, instruction, o, arrays, dtype) for o in (*instruction.dsts, *instruction.sources)}
-
-
 def _tile(
     path: Path,
     instruction: Instruction,
@@ -247,13 +119,14 @@ def _tile(
         )
     valid = _valid(path, instruction, operand, arrays, len(x))
     rows, cols = x.shape[1:]
+    problem = region_problem(operand, valid, (rows, cols))
+    if problem is not None:
+        raise ConstraintError(problem)
     if cols == 1:  # a column: DN, which takes whole blocks of rows
         ty = TileBufType(element.name, smallest_row_multiple(element, rows), 1, blayout="col_major")
         column = TileBuf.zeros(ty, len(x), "cpu", 0, 0)
         column.data[:, :rows] = x
-        _check_range(operand, valid, (rows, cols))
         return column.with_valid(valid[:, 0], valid[:, 1])
-    _check_range(operand, valid, (rows, cols))
     return TileBuf.from_array(x, TileBufType(element.name, rows, cols), valid[:, 0], valid[:, 1])
 
 
@@ -290,13 +163,3 @@ def _valid(
             f"{path}: {name} is {valid.dtype}{list(valid.shape)}: allowed integers [{batch}, 2] (rows, columns)"
         )
     return valid
-
-
-def _check_range(operand: Operand, valid: NumPyArray, shape: tuple[int, int]) -> None:
-    wrong = ((valid < 0) | (valid > np.array(shape))).any(axis=1)
-    if wrong.any():
-        first = int(wrong.argmax())
-        raise ConstraintError(
-            f"{operand.name}'s valid region is out of range: {int(wrong.sum())} of {len(valid)} tiles break this, "
-            f"first tile {first} (seen {valid[first].tolist()}, allowed up to {list(shape)})"
-        )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pto_gpu.campaign.files.npz import opened
+from pto_gpu.array_files import opened
 from pto_gpu.campaign.files.raw import Pair, RawOperands, element_types, rows_by_cols
 from pto_gpu.campaign.files.saved import OUTSIDE
 from pto_gpu.campaign.ulp import Tolerance

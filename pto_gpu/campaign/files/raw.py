@@ -7,7 +7,6 @@ layout ``capacity`` a tile has all its rows and columns in the file, with ``vali
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,8 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from pto_gpu.campaign.files.npz import opened
-from pto_gpu.errors import ConstraintError, FileError, TypeMismatch, first_line, nearest
+from pto_gpu.array_files import map_npy, opened
+from pto_gpu.errors import ConstraintError, FileError, TypeMismatch, nearest
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa.record import Family, Instruction, Kind, Operand, Role
 from pto_gpu.types import ELEMENT_TYPES, ElementType, element_type_of, resolve_element_type, smallest_row_multiple
@@ -51,6 +50,18 @@ def side_names(operand: Operand) -> list[str]:
 def region_names(operand: Operand) -> list[str]:
     """What the valid region of an operand may be called: ``src0_val_valid``, ``src0_valid``."""
     return [f"{name}_valid" for name in side_names(operand)]
+
+
+def region_problem(operand: Operand, valid: NumPyArray, shape: Pair) -> str | None:
+    """What is wrong with valid regions int[tiles, 2] of tiles of ``shape``."""
+    wrong = ((valid < 0) | (valid > np.array(shape))).any(axis=1)
+    if not wrong.any():
+        return None
+    first = int(wrong.argmax())
+    return (
+        f"{operand.name}'s valid region {_by(valid[first].tolist())} is out of range: {int(wrong.sum())} of "
+        f"{counted_tiles(len(valid))} break this, first tile {first}, allowed up to {_by(shape)}"
+    )
 
 
 @dataclass(frozen=True)
@@ -243,13 +254,9 @@ class _Reader:
             )
 
     def _check_inside(self, valid: NumPyArray, shape: Pair) -> None:
-        wrong = ((valid < 0) | (valid > np.array(shape))).any(axis=1)
-        if wrong.any():
-            first = int(wrong.argmax())
-            raise ConstraintError(
-                f"{self.path}: {self.operand.name}'s valid region {_by(valid[first].tolist())} is out of range: "
-                f"{int(wrong.sum())} of {len(valid)} break this, allowed up to {_by(shape)}"
-            )
+        problem = region_problem(self.operand, valid, shape)
+        if problem is not None:
+            raise ConstraintError(f"{self.path}: {problem}")
 
     def _regions(self) -> NumPyArray | None:
         """The regions of each tile, if there is a file of them: the operand's own, else dst's if nothing was said."""
@@ -264,7 +271,7 @@ class _Reader:
             return None
         path = self.raw.files[names[0]]
         if path.suffix == ".npy":
-            x = _load(path)
+            x = np.array(map_npy(path))
             if x.ndim == 2 and x.shape[1] == 2 and x.dtype.kind in "iu":
                 return x
             raise FileError(f"{path}: {names[0]} is {x.dtype}{list(x.shape)}: allowed integers [tiles, 2]")
@@ -276,7 +283,7 @@ class _Reader:
     def _elements(self) -> NumPyArray:
         """The whole file: an array of its own shape, or one axis of elements, whatever those of a ``.bin`` are."""
         if self.path.suffix == ".npy":
-            return _load(self.path)
+            return np.array(map_npy(self.path))
         if self.element is None:
             raise FileError(
                 f"{self.path}: the element type of {self.operand.name} is not known: name it, as in --dtype f16"
@@ -319,24 +326,5 @@ def _by(pair: Iterable[Any]) -> str:
 
 
 def _bytes(path: Path) -> bytes:
-    try:
-        with opened(path, pipes=True) as file:
-            return file.read()
-    except FileError:
-        raise
-    except ValueError as error:  # no name of a file at all: a manifest can have a null in it
-        raise FileError(f"{str(path)!r}: cannot be read: {error}") from None
-
-
-def _load(path: Path) -> NumPyArray:
-    """An ``.npy``; mapped, so that a header that claims more than the file holds is found before memory is taken."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what Python's parser thinks of a damaged header
-            with opened(path):
-                array: NumPyArray = np.lib.format.open_memmap(path, mode="r")
-    except FileError:
-        raise
-    except Exception as error:  # NumPy's header parser raises a dozen types
-        raise FileError(f"{path}: not an .npy file: {first_line(error)}") from None
-    return np.array(array)
+    with opened(path, pipes=True) as file:
+        return file.read()

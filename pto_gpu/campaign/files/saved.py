@@ -17,7 +17,7 @@ from typing import IO, Any, BinaryIO, Final
 import numpy as np
 
 from pto_gpu import __version__, intrinsics
-from pto_gpu.campaign.files.npz import read_npz
+from pto_gpu.array_files import read_npz
 from pto_gpu.campaign.tiles.storage import bits, repeated
 from pto_gpu.campaign.ulp import EXACT, Tolerance
 from pto_gpu.defaults import Options, current_options

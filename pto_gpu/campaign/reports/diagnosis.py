@@ -1,17 +1,15 @@
-"""What is said about a mismatch beyond where it is: to people, and, as plain data, to programs."""
+"""What people are told about a mismatch beyond where it is."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 from pto_gpu.campaign.compare import INDEX, NAN, OUTSIDE, SIGNED_ZERO, TIE, VALUE, Mismatch, value_of
 from pto_gpu.campaign.explain.diagnose import Diagnosis, diagnose
 from pto_gpu.campaign.explain.fault import listed
 from pto_gpu.campaign.explain.search import Explanation
 from pto_gpu.campaign.explain.shrink import Shrunk
-from pto_gpu.campaign.reports.text import counted, element_text, mismatch_data, result_lines
+from pto_gpu.campaign.reports.text import counted, element_text, result_lines
 from pto_gpu.campaign.results import Result
 from pto_gpu.campaign.run import Execute
 
@@ -87,29 +85,3 @@ def _shrunk_line(shrunk: Shrunk) -> str:
         f"  {flaky}shrunk to {regions}: {m.operand}({m.row}, {m.col}): {given}"
         f"seen {element_text(m.seen, m.dtype)}, expected {element_text(m.expected, m.dtype)}"
     )
-
-
-def diagnosis_data(diagnosis: Diagnosis | None, saved: Path | None = None) -> dict[str, Any]:
-    """A diagnosis as JSON-ready data; ``saved``: where the shrunk tile is."""
-    found = diagnosis.explanation if diagnosis else None
-    shrunk = diagnosis.shrunk if diagnosis else None
-    return {
-        "agrees_with": list(found.agrees_with) if found else [],
-        "causes": list(found.causes) if found else [],
-        "explained_tiles": found.tiles if found else 0,
-        "notes": list(diagnosis.notes) if diagnosis else [],
-        "shrunk": _shrunk_data(shrunk, saved) if shrunk else None,
-    }
-
-
-def _shrunk_data(shrunk: Shrunk, saved: Path | None) -> dict[str, Any]:
-    tile, comparison = shrunk.tile, shrunk.comparison
-    return {
-        "why_not": shrunk.why_not,
-        "flaky": shrunk.flaky,
-        "calls": shrunk.calls,
-        "valid_regions": {name: list(region) for name, region in tile.valid.items()} if tile else None,
-        "shapes": {name: [ty.rows, ty.cols] for name, ty in tile.types.items()} if tile else None,
-        "mismatch": mismatch_data(comparison.mismatches[0]) if comparison and tile else None,
-        "saved": str(saved) if saved else None,
-    }

@@ -12,11 +12,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
+from pto_gpu.campaign.check import Checked
 from pto_gpu.campaign.explain.diagnose import Diagnosis
-from pto_gpu.campaign.files.dumps import Checked
 from pto_gpu.campaign.files.saved import SavedTile
 from pto_gpu.campaign.reports import text as report
-from pto_gpu.campaign.reports.diagnosis import diagnosis_data, diagnosis_lines
+from pto_gpu.campaign.reports.data import diagnosis_data, result_data
+from pto_gpu.campaign.reports.diagnosis import diagnosis_lines
 from pto_gpu.campaign.results import Result
 from pto_gpu.campaign.settings import Campaign
 
@@ -94,7 +95,7 @@ def of_result(
     else:
         verdict = Verdict.INTERRUPTED if result.interrupted else Verdict.EQUAL
     lines = [] if verdict is Verdict.EQUAL else report.result_lines(result)
-    data = {**report.result_data(result, saved), **diagnosis_data(found, smaller)}
+    data = {**result_data(result, saved), **diagnosis_data(found, smaller)}
     name = _name(result.campaign)
     told = {**_explained(found, result.first_failure), "again": _again(failing, saved)}
     return Entry(result.campaign.record.name, name, verdict, lines, data, **told)

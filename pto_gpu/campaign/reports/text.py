@@ -1,17 +1,15 @@
-"""What a run tells people, and, as plain data, programs."""
+"""What a run tells people."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
+from pto_gpu.campaign.check import Checked
 from pto_gpu.campaign.compare import Input, Mismatch, value_of
-from pto_gpu.campaign.files.dumps import Checked
 from pto_gpu.campaign.files.saved import SavedTile
 from pto_gpu.campaign.results import Result
 from pto_gpu.campaign.settings import Campaign
@@ -243,77 +241,3 @@ def _counts(found: Iterable[Mapping[str, int]]) -> list[str]:
     for counts in found:
         total.update(counts)
     return [f"{kind} {n}" for kind, n in total.items() if n]
-
-
-# -- as data ----------------------------------------------------------------------------------------------
-
-
-def mismatch_data(m: Mismatch) -> dict[str, Any]:
-    """A mismatch as JSON-ready data; bits are hexadecimal, values text (JSON has no NaN)."""
-    data = asdict(m)
-    data["seen"], data["expected"] = element_text(m.seen, m.dtype), element_text(m.expected, m.dtype)
-    data["inputs"] = [
-        {"name": i.name, "valid": i.valid, "elements": [element_text(b, i.dtype) for b in i.bits]} for i in m.inputs
-    ]
-    return data
-
-
-def result_data(result: Result, saved: Path | None) -> dict[str, Any]:
-    """A campaign as JSON-ready data."""
-    campaign = result.campaign
-    return {
-        "instruction": campaign.record.name,
-        "types": list(campaign.dtypes),
-        "shape": list(campaign.grid),
-        "target": campaign.target,
-        "numerics": campaign.options.numerics.label,
-        "undefined": campaign.undefined,
-        "backend": result.backend,
-        "against": campaign.against,
-        "seed": campaign.seed,
-        "tiles_asked": campaign.tiles,
-        "tiles": result.tiles,
-        "equal": result.equal,
-        "interrupted": result.interrupted,
-        "mismatched_elements": result.mismatched_elements,
-        "mismatched_tiles": result.mismatched_tiles,
-        "mismatch_categories_sampled": dict(result.categories),
-        "mismatches": [mismatch_data(m) for m in result.mismatches],
-        "crash": asdict(result.crash) if result.crash else None,
-        "saved": str(saved) if saved else None,
-        "valid_regions": dict(result.valid_kinds),
-        "operand_profiles": dict(result.operand_kinds),
-        "seconds": round(result.seconds, 3),
-        "exhaustive": _space_data(result),
-        "tiles_per_second": round(result.tiles / result.seconds) if result.seconds else 0,
-    }
-
-
-def _space_data(result: Result) -> dict[str, Any] | None:
-    space = result.campaign.space
-    if space is None:
-        return None
-    number, unit = result.campaign.counted(result.tiles)
-    complete = result.tiles == result.campaign.tiles
-    return {"of": space.everything, "unit": unit, "total": space.total, "compared": number, "complete": complete}
-
-
-def checked_data(checked: Checked) -> dict[str, Any]:
-    """A checked dump as JSON-ready data."""
-    return {
-        "file": str(checked.path),
-        "instruction": checked.instruction.name,
-        "types": list(checked.dtypes),
-        "tiles": checked.batch,
-        "equal": checked.equal,
-        "mismatched_elements": checked.comparison.elements,
-        "mismatched_tiles": len(checked.comparison.tiles),
-        "mismatch_categories_sampled": dict(checked.comparison.categories),
-        "only_outside_valid_region": checked.only_outside,
-        "numerics": checked.numerics.label,
-        "tolerance": asdict(checked.tolerance),
-        "tolerated_elements": checked.comparison.tolerated,
-        "farthest_ulp": checked.comparison.farthest if checked.tolerance.ulp else None,
-        "mismatches": [mismatch_data(m) for m in checked.comparison.mismatches],
-        "error": None,
-    }

@@ -1,4 +1,4 @@
-"""Reading ``.npz`` files that others wrote: one clear error for whatever can be wrong with them."""
+"""Reading ``.npz`` and ``.npy`` files that others wrote: one clear error for whatever can be wrong with them."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ def opened(path: Path, *, pipes: bool = False) -> Iterator[BinaryIO]:
 
     ``pipes``: a pipe will do, such as a shell's ``<(command)``; it is read to its end once somebody writes.
     """
+    if "\0" in str(path):  # a manifest can say that
+        raise FileError(f"{str(path)!r}: cannot be read: embedded null character")
     try:
         mode = os.stat(path).st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or (pipes and stat.S_ISFIFO(mode))):
@@ -64,6 +66,25 @@ def read_arrays(
         raise
     except Exception as error:  # decompressors and NumPy's header parser raise a dozen types, some undocumented
         raise FileError(f"{path}: a damaged .npz file: {first_line(error)}") from None
+
+
+def map_npy(path: Path) -> NumPyArray:
+    """The array of an ``.npy``, mapped: a header that claims more than the file holds is found before memory is taken.
+
+    Raises FileError as :func:`read_npz` does.
+    """
+    with opened(path) as file:
+        if file.read(len(_ZIP_MAGICS[0])) in _ZIP_MAGICS:
+            raise FileError(f"{path}: an .npz file of named arrays, not an .npy")
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                array: NumPyArray = np.lib.format.open_memmap(path, mode="r")
+                return array
+        except OSError:
+            raise
+        except Exception as error:  # as in read_arrays
+            raise FileError(f"{path}: not an .npy file: {first_line(error)}") from None
 
 
 def _arrays(path: Path, file: IO[bytes], check_names: Callable[[list[str]], None]) -> dict[str, NumPyArray]:
