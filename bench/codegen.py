@@ -28,7 +28,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from pto_gpu.backends.triton_plan import BLOCK_BYTES, VECTOR_BYTES, Plan, Shape, make_plan
+from pto_gpu.backends.triton_plan import GPU, NVIDIA, VECTOR_BYTES, Plan, Shape, make_plan
 from pto_gpu.isa import instructions
 from pto_gpu.isa.record import Family, Instruction, Kind, Pattern
 from pto_gpu.numerics import NUMERICS, Numerics, resolve_numerics
@@ -40,6 +40,7 @@ TARGETS = {
     "sm_100": GPUTarget("cuda", 100, 32),
     "gfx942": GPUTarget("hip", "gfx942", 64),
 }
+MACHINES = {name: NVIDIA if target.backend == "cuda" else GPU for name, target in TARGETS.items()}
 #: full: every region is the whole tile. uniform: counts are run-time scalars. per_tile: read from memory.
 MODES = ("full", "uniform", "per_tile")
 SHAPES = ((16, 32), (127, 64), (1, 16384))
@@ -114,7 +115,7 @@ def plan_of_case(case: Case) -> Plan:
             rows, cols = -(-rows // lanes) * lanes, 1
             strides = (rows, 1, rows)
         shapes[operand.name] = Shape(rows, cols, strides, element, True)
-    return make_plan(case.instruction, shapes, case.rules, case.mode == "full", BLOCK_BYTES)
+    return make_plan(case.instruction, shapes, case.rules, case.mode == "full", MACHINES[case.target])
 
 
 def compile_plan(kernel: Any, plan: Plan, elements: dict[str, ElementType], per_tile: bool, target: GPUTarget) -> Any:
