@@ -13,7 +13,7 @@ import typer
 
 from pto_gpu import __version__
 from pto_gpu.campaign import THREADS
-from pto_gpu.commands.bench import bench
+from pto_gpu.commands.bench import BenchCommand, bench
 from pto_gpu.commands.check import check
 from pto_gpu.commands.listing import info, list_instructions
 from pto_gpu.commands.output import INTERRUPTED, error_line, error_lines, out_of_memory
@@ -35,8 +35,10 @@ app: Final = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (validate, run, check, replay, bench, info):
+for command in (validate, run, check, replay):
     app.command()(command)
+app.command(cls=BenchCommand)(bench)
+app.command()(info)
 app.command("list")(list_instructions)
 
 

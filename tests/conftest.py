@@ -16,6 +16,7 @@ from hypothesis import settings
 from pto_gpu import cli, defaults
 from pto_gpu.backends.cpu import pool
 from pto_gpu.campaign import run
+from pto_gpu.campaign import settings as campaign_settings
 
 # The Triton kernels run on a GPU if there is one, else on tiles in host memory: interpreted, or, where this variable
 # names an architecture, compiled for it and executed by tests/ptx. This must be said before they are imported.
@@ -103,6 +104,13 @@ def pooled(monkeypatch: pytest.MonkeyPatch) -> Pooled:
     monkeypatch.setattr(pool, "available_cores", lambda: 4)
     monkeypatch.setattr(pool, "_executor", counting)
     return counted
+
+
+@pytest.fixture(autouse=True)
+def auto_is_cpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A campaign whose backend nobody names is the same on every machine, but for tests marked ``gpu``."""
+    if not request.node.get_closest_marker("gpu"):
+        monkeypatch.setattr(campaign_settings, "gpu", lambda: None)
 
 
 @pytest.fixture

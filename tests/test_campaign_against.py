@@ -15,9 +15,7 @@ import pytest
 from command_line import COMMAND
 
 import pto_gpu as pto
-from pto_gpu.campaign import run
 from pto_gpu.campaign.against import Implementation, TileCall, load
-from pto_gpu.campaign.files import saved
 from pto_gpu.campaign.reports import text as report
 from pto_gpu.campaign.reports.diagnosis import failure_text
 from pto_gpu.campaign.run import run_campaign
@@ -286,18 +284,6 @@ def test_the_test_of_the_readme_passes_and_its_message_explains(here: Path) -> N
     with pytest.raises(AssertionError, match="equals `simulator` in all 2000 tiles") as caught:
         namespace["test_tpartmin"]()
     assert "\n  cause: NaN and signed zeros by plain compare and select" in str(caught.value)
-
-
-def test_the_printed_python_runs_the_function(here: Path) -> None:
-    (here / "mine.py").write_text(MINE)
-    mine = load("mine:tpartmin")
-    result = run_campaign(Campaign("TPARTMIN", ("f32",), tiles=100), mine)
-    path = saved.save(result.first_failure, here)
-    snippet = saved.snippet(result.first_failure, path)
-    done = subprocess.run([sys.executable, "-c", snippet], capture_output=True, text=True, check=True)
-    places = [[m.row, m.col] for m in run.replay(saved.load(path)).comparison.mismatches]
-    assert done.stdout == f"dst {places}\n"
-    assert places
 
 
 def test_the_text_of_a_failure_has_everything(here: Path) -> None:

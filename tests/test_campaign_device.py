@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import pto_gpu as pto
 from pto_gpu import backends
 from pto_gpu.backends.numpy import evaluate
-from pto_gpu.campaign import device, run
+from pto_gpu.campaign import device
 from pto_gpu.campaign.device import run_on_device
 from pto_gpu.campaign.files.saved import SavedTile
 from pto_gpu.campaign.journal import Journal
@@ -174,20 +174,53 @@ def test_no_memory_is_one_clear_error() -> None:
         on_device(campaign, broken)
 
 
-def test_an_error_that_the_device_reports_later_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def failing_at_the_fourth_part(monkeypatch: pytest.MonkeyPatch, error: Exception) -> Campaign:
+    """A campaign in which ``error`` comes up outside of the backend."""
     landed, real = [], device._to_host
 
     def failing(counts):
         landed.append(counts)
         if len(landed) == 4:
-            raise RuntimeError("an illegal memory access was encountered")
+            raise error
         return real(counts)
 
     monkeypatch.setattr(device, "_to_host", failing)
-    campaign = Campaign("TPRELU", ("f32",), shape=SHAPE, tiles=1000, backend="triton")
-    result = on_device(campaign, wave=128)
-    assert result.crash == Crash(128, 383, "RuntimeError: an illegal memory access was encountered")
+    return Campaign("TPRELU", ("f32",), shape=SHAPE, tiles=1000, backend="triton")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.AcceleratorError("CUDA error: an illegal memory access was encountered"),
+        RuntimeError("CUDA error: unspecified launch failure"),
+        RuntimeError("CUDA driver error: invalid argument"),
+        RuntimeError("HIP error: unspecified launch failure"),
+        RuntimeError("Triton Error [CUDA]: an illegal memory access was encountered"),
+        RuntimeError("Triton Error [HIP]:  Code: 1, Messsage: invalid argument"),
+    ],
+    ids=str,
+)
+def test_an_error_that_the_device_reports_later_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch, error: RuntimeError
+) -> None:
+    message, advice = str(error), "\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1"
+    result = on_device(failing_at_the_fourth_part(monkeypatch, type(error)(message + advice)), wave=128)
+    assert result.crash == Crash(128, 383, f"{type(error).__name__}: {message}")
     assert not result.equal
+
+
+@pytest.mark.parametrize("error", [RuntimeError("The size of tensor a must match"), TypeError("CUDA error: none")])
+def test_a_fault_of_ours_is_no_failure_of_the_backend(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    with pytest.raises(type(error), match=str(error)):
+        on_device(failing_at_the_fourth_part(monkeypatch, error), wave=128)
+
+
+def test_what_the_backend_raises_is_a_failure_whatever_it_is() -> None:
+    def raising(call):
+        raise RuntimeError("The size of tensor a must match")
+
+    campaign = Campaign("TPRELU", ("f32",), shape=SHAPE, tiles=64, backend="triton")
+    assert on_device(campaign, raising).crash == Crash(0, 63, "RuntimeError: The size of tensor a must match")
 
 
 def test_ctrl_c_keeps_what_was_done() -> None:
@@ -245,7 +278,7 @@ def test_run_campaign_goes_to_the_device_where_there_is_one(monkeypatch: pytest.
         went.append(campaign)
         return Result(campaign, "triton")
 
-    monkeypatch.setattr(run, "_gpu", lambda: "cuda:0")
+    monkeypatch.setattr(backends, "gpu", lambda: "cuda:0")
     monkeypatch.setattr(device, "run_on_device", recorded)
     campaign = Campaign("TPARTMIN", ("f32",), tiles=10, backend="triton")
     run_campaign(campaign)

@@ -20,6 +20,7 @@ from pto_gpu.campaign.settings import Campaign
 
 SCRIPT = Path(__file__).parent / "wrong_backend.py"
 ARGUMENTS = ["validate", "TPARTMIN", "TPRELU", "--dtype", "f16", "--tiles", "30000", "--seed", "3", "--json"]
+ARGUMENTS += ["--backend", "cpu"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1"]
 TORCHRUN += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
 
@@ -52,8 +53,11 @@ def test_two_ranks_report_once_what_one_process_finds(alone: Any, tmp_path: Path
     assert (status, data) == (1, alone[0])
     assert sorted(p.name for p in tmp_path.iterdir()) == ["failures", "run.rank0.db", "run.rank1.db"]
     assert len(list((tmp_path / "failures").iterdir())) == 2
-    reported = [line for line in err.splitlines() if line.startswith("  T") or "  tile " in line]
-    assert reported == [line for line in alone[1] if line.startswith("  T") or "  tile " in line]
+    reported, expected = (
+        [line for line in lines if line.startswith(("  tile ", "    dst("))] for lines in (err.splitlines(), alone[1])
+    )
+    assert reported == expected
+    assert len(reported) > 8
 
 
 def test_a_rank_that_is_killed_continues_from_its_journal(alone: Any, tmp_path: Path) -> None:

@@ -143,8 +143,11 @@ def test_the_page_shows_each_failure(mixed: tuple[Any, str, bytes]) -> None:
             if m["tile"] == c["mismatches"][0]["tile"]:
                 at = f"{m['operand']}({m['row']}, {m['col']})"
                 assert f"{at}: seen {m['seen']}, expected {m['expected']}" in page.titles
-        assert f"pto-gpu replay {c['saved']}" in page.words
         assert all(cause in page.words for cause in c["causes"])
+    failed = [c for c in data["campaigns"] if c["crash"]]
+    assert {c["instruction"] for c in failed} == {"TROWMIN"}
+    for c in (*wrong, *failed):
+        assert f"pto-gpu replay {c['saved']}" in page.words
     assert "RuntimeError: device <b>lost</b>" in page.words
     assert page.tags["b"] == len(re.findall(r'<b class="key-', text)), "only keys of the legend are bold"
     in_matrix = text[text.index('class="matrix"') : text.index("</table>")]
@@ -196,9 +199,11 @@ def test_junit_has_a_suite_for_each_instruction_and_a_case_for_each_combination(
             properties = {p.get("name"): p.get("value") for p in case.findall("properties/property")}
             assert properties["tiles"] == str(campaign["tiles"])
             assert properties["seed"] == str(campaign["seed"])
-            for m in campaign["mismatches"]:
-                text = case.findtext("failure", "")
-                assert f"tile {m['tile']} {m['operand']}({m['row']}, {m['col']}) [{m['category']}]" in text
+            text = case.findtext("failure", "")
+            assert len(re.findall(r"^    dst", text, re.MULTILINE)) == min(4, len(campaign["mismatches"]))
+            for m in campaign["mismatches"][:1]:
+                assert f"\n  tile {m['tile']}, valid regions: " in text
+                assert f"\n    {m['operand']}({m['row']}, {m['col']}) [{m['category']}]: " in text
                 assert f"seen {m['seen']}, expected {m['expected']}" in text
             if campaign["crash"]:
                 assert "RuntimeError: device <b>lost</b> \\x00 & gone" in case.find("error").get("message")

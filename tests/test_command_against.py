@@ -1,7 +1,6 @@
 """``validate --against``, and what ``validate``, ``check`` and ``replay`` say about a mismatch."""
 
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import COMMAND, DUMPS, Inside
+from command_line import COMMAND, DUMPS, Inside, pto_gpu
 from mutants import regions
 
 from pto_gpu.campaign import run
@@ -77,9 +76,8 @@ def test_a_mismatch_is_explained_shrunk_and_saved_twice(inside: Inside, short_ba
     assert f"\n  the tile as it was first: pto-gpu replay {first}\n" in out
     assert saved.load(Path(small)).valid["dst"] == (1, 1)
     assert saved.load(Path(first)).valid["dst"] != (1, 1)
-    (snippet,) = re.findall(r"^import numpy.*tolist\(\)\)$", out, re.MULTILINE | re.DOTALL)
-    done = subprocess.run([sys.executable, "-c", snippet], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert done.stdout == "dst []\n"  # in another process the backend is right
+    done = pto_gpu("replay", small, cwd=tmp_path)  # in another process the backend is right
+    assert (done.returncode, ", backend cpu: equal now\n" in done.stdout) == (0, True)
     status, out, _ = inside("replay", small)
     assert (status, "\n  cause (each would give the same bits): " in out) == (1, True)
     assert f"\n  when it was found, with the tiles around it: {SHORT}\n" in out
@@ -179,3 +177,45 @@ def test_ctrl_c_ends_a_function_that_hangs(tmp_path: Path) -> None:
         out, _ = process.communicate(timeout=60)
     assert process.returncode == INTERRUPTED
     assert "not covered: TPARTMIN i8 16x32, tiles 0 to 8 (interrupted)" in out
+
+
+RAISING = """
+import numpy as np
+
+tiles = []
+
+
+def f(call):
+    dst, a, b = (call.arrays[name] for name in ("dst", "src0", "src1"))
+    if a.shape[2] > 16:  # the second block of tiles is padded
+        tiles.append({name: call.arrays[name][0].copy() for name in ("src0", "src1")})
+        raise ValueError("no luck")
+    least = np.where(call.inside("src1"), np.where(call.inside("src0"), np.minimum(a, b), b), a)
+    np.copyto(dst, least, where=call.inside("dst"))
+"""
+
+
+def test_a_function_that_raises_leaves_the_first_of_its_tiles_to_be_run_again(inside: Inside, tmp_path: Path) -> None:
+    (tmp_path / "raising_x.py").write_text(RAISING)
+    mine = ("--against", "raising_x:f")
+    status, out, err = inside(
+        "validate", "tpartmin", "--dtype", "i32", "--tiles", 1100, "--workers", 1, "--json", *mine
+    )
+    (data,) = json.loads(out)["campaigns"]
+    path = "failures/tpartmin_i32_seed20250101_tile1024.npz"
+    error = "RaisedError: raising_x:f: ValueError: no luck (raising_x.py, line 11)"
+    assert (status, data["tiles"], data["saved"], data["mismatched_elements"]) == (1, 1024, path, 0)
+    assert data["crash"] == {"first": 1024, "last": 1099, "error": error}
+    assert f"\n  run it again: pto-gpu replay {path} --against raising_x:f\n" in err
+    with np.load(path) as archive:
+        for name, array in sys.modules["raising_x"].tiles[0].items():
+            assert archive[name].tolist() == array.view(np.uint32).tolist()
+    status, out, _ = inside("replay", path, *mine)
+    what = "TPARTMIN i32 seed20250101 tile 1024"
+    assert (status, out.splitlines()[0]) == (1, f"{what}, raising_x:f: FAILED: {error}")
+    status, out, _ = inside("replay", path, *mine, "--json")
+    data = json.loads(out)
+    assert (status, data["status"], data["crash"], data["mismatches"]) == (1, 1, error, [])
+    assert data["causes_when_found"] == [error]
+    status, out, _ = inside("replay", path, "--backend", "cpu")
+    assert (status, out.splitlines()[0]) == (0, f"{what}, backend cpu: equal now")

@@ -50,7 +50,10 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--from", "run.json", "--json", "other.json"], "--json is not for --from"),
         (["--from", "run.json", "--op", "TPRELU"], "--op is not for --from"),
         (["--no-such-option"], "--no-such-option"),
-        (["TPARTMIN"], "TPARTMIN"),
+        (["TPARTMN"], "did you mean TPARTMIN?"),
+        (["--json", "TPARTMN.json", "TPRELU", "--dtype", "i8"], "TPRELU: element type i8 is not supported on a5"),
+        (["--from", "run.json", "TPRELU"], "OP is not for --from"),
+        (["--from", "run.json", "--json"], "--json is not for --from"),
     ],
 )
 def test_what_is_refused_before_anything_is_measured(
@@ -86,13 +89,46 @@ def test_a_tiny_run(inside: Inside) -> None:
 
 
 @pytest.mark.usefixtures("tiny")
-def test_chosen_instructions_and_types(inside: Inside) -> None:
-    options = ["--op", "tpartmin", "--op", "TROWMIN", "--dtype", "f16", "--dtype", "i32", "--quick"]
-    assert inside("bench", *options, "--json", "run.json")[0] == 0
+@pytest.mark.parametrize(
+    "ops",
+    [
+        "--op tpartmin --op TROWMIN --json run.json",
+        "tpartmin TROWMIN --json run.json",
+        "--op TROWMIN --json run.json tpartmin",
+    ],
+)
+def test_chosen_instructions_and_types(inside: Inside, ops: str) -> None:
+    assert inside("bench", "--dtype", "f16", "--dtype", "i32", "--quick", *ops.split())[0] == 0
     data = json.loads(Path("run.json").read_text())
     measured = {(r["instruction"], r["elements"]) for r in data["rows"] if r["sweep"] == "types"}
     assert measured == {(op, dtype) for op in ("TPARTMIN", "TROWMIN") for dtype in ("f16", "i32")}
     assert data["quick"]
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("json_option", [["--json"], ["--json", "-"], ["--json=-"], ["--json", "--quick"]])
+def test_json_without_a_file_is_the_one_object_on_stdout(inside: Inside, json_option: list[str]) -> None:
+    results.write(made_up(), Path("old.json"))
+    status, out, err = inside("bench", "tpartmin", "--dtype", "f32", "--compare", "old.json", *json_option)
+    assert status == 0
+    data = json.loads(out)
+    assert {(r["instruction"], r["elements"]) for r in data["rows"]} == {("TPARTMIN", "f32")}
+    assert data["quick"] == ("--quick" in json_option)
+    assert "TPARTMIN f32" in err
+    assert "within the spread" in err
+    assert [p.name for p in Path().iterdir()] == ["old.json"]
+    Path("run.json").write_text(out)
+    assert {row.instruction for row in results.read(Path("run.json")).rows} == {"TPARTMIN"}
+
+
+@pytest.mark.usefixtures("tiny")
+def test_an_instruction_after_json_is_no_file_unless_it_is_said_to_be(inside: Inside) -> None:
+    status, out, _ = inside("bench", "--json", "tprelu", "--dtype", "f32")
+    assert (status, {r["instruction"] for r in json.loads(out)["rows"]}) == (0, {"TPRELU"})
+    assert not list(Path().iterdir())
+    status, out, _ = inside("bench", "--json=tprelu", "TPARTMIN", "--dtype", "f32")
+    assert (status, "TPARTMIN f32" in out) == (0, True)
+    assert {row.instruction for row in results.read(Path("tprelu")).rows} == {"TPARTMIN"}
 
 
 @pytest.mark.usefixtures("tiny")

@@ -1,9 +1,6 @@
 """``pto-gpu check``, and ``replay`` of what it saved."""
 
 import json
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -34,8 +31,7 @@ def test_check_finds_a_wrong_result_and_saves_it(inside: Inside, tmp_path: Path)
     assert "MISMATCH, 8 tiles, 1 element of 1 tile differs" in out
     assert "\n  by category: value 1\n" in out
     rows, cols = arrays["src_valid"][3].tolist()
-    assert f"\n  tile 3, valid regions: dst {rows}x1, src {rows}x{cols}\n" in out
-    assert "tile 3 dst(0, 0) [value]" in out
+    assert f"\n  tile 3, valid regions: dst {rows}x1, src {rows}x{cols}\n    dst(0, 0) [value]: src=" in out
     assert "--outside ignore" not in out
     _, out_json, _ = inside("check", "trowmin_mine.npz", "--json", "--save", "again")
     (data,) = json.loads(out_json)["files"]
@@ -49,9 +45,6 @@ def test_check_finds_a_wrong_result_and_saves_it(inside: Inside, tmp_path: Path)
     assert (status, err) == (2, f"error: {path}: a saved failure: use pto-gpu replay\n")
     status, again, _ = inside("replay", path, "--backend", "cpu")
     assert (status, "backend cpu: equal now" in again) == (0, True)
-    (snippet,) = re.findall(r"^import numpy.*tolist\(\)\)$", out, re.MULTILINE | re.DOTALL)
-    done = subprocess.run([sys.executable, "-c", snippet], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert done.stdout == "dst [[0, 0]]\n"
 
 
 def test_check_hints_at_outside_ignore_where_nothing_else_differs(inside: Inside, tmp_path: Path) -> None:
@@ -125,7 +118,7 @@ def test_check_of_raw_files(inside: Inside) -> None:
     least[1, 2, 3] += 1
     Path("golden.bin").write_bytes(least.tobytes())
     status, out, _ = inside("check", "tpartmin", *options)
-    assert (status, "tile 1 dst(2, 3) [value]" in out) == (1, True)
+    assert (status, "  tile 1, " in out, "    dst(2, 3) [value]" in out) == (1, True, True)
     status, again, _ = inside("replay", "failures/tpartmin_f16_golden_tile1.npz")
     assert (status, "golden tile 1, the result stored from the dump: MISMATCH, 1 element differs" in again) == (1, True)
     half = [*operands, "--dtype", "f16", "--layout", "valid"]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from pto_gpu.cores import device_of_this_process
 from pto_gpu.errors import BackendError
 from pto_gpu.isa.record import Call
 
@@ -34,3 +36,29 @@ def runner(name: str, call: Call) -> Callable[[Call], None]:
         raise BackendError(f"{call.instruction.name}: backend {name}: {problem}")
     run: Callable[[Call], None] = module.run
     return run
+
+
+def gpu() -> str | None:
+    """The GPU that Triton kernels of this process run on; None where torch sees none, or they cannot run on it.
+
+    Interpreted kernels run on the host.
+    """
+    if _torch_knows_no_gpu():
+        return None
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    try:
+        interpreted = load("triton").INTERPRETED
+    except BackendError:
+        return None
+    return None if interpreted else f"cuda:{device_of_this_process(torch.cuda.device_count())}"
+
+
+def _torch_knows_no_gpu() -> bool:
+    """Whether torch is built for CPUs only, asked without importing it, which takes seconds."""
+    try:
+        return importlib.metadata.version("torch").endswith("+cpu")
+    except importlib.metadata.PackageNotFoundError:
+        return False

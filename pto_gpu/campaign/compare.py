@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -16,7 +16,7 @@ from pto_gpu.isa.record import Family, Instruction, Kind, Operand
 from pto_gpu.tilebuf import TileBuf
 from pto_gpu.types import ELEMENT_TYPES
 
-#: Mismatches that are kept and shown.
+#: Mismatches that are kept.
 SHOWN: Final = 20
 #: Mismatches of one wave that are put into categories.
 SAMPLED: Final = 256
@@ -70,10 +70,10 @@ class Comparison:
     distance in ULP of a value that is not the same bits, where a distance was allowed.
     """
 
-    elements: int
-    tiles: NumPyArray
-    mismatches: tuple[Mismatch, ...]
-    categories: Counter[str]
+    elements: int = 0
+    tiles: NumPyArray = field(default_factory=lambda: np.empty(0, np.int64))
+    mismatches: tuple[Mismatch, ...] = ()
+    categories: Counter[str] = field(default_factory=Counter)
     tolerated: int = 0
     farthest: int = 0
 
@@ -110,7 +110,7 @@ def compare(
     tolerated, farthest = sum(s.tolerated for s in sides), max((s.farthest for s in sides), default=0)
     elements = sum(int(np.count_nonzero(side.differs)) for side in sides)
     if not elements:
-        return Comparison(0, np.empty(0, np.int64), (), Counter(), tolerated, farthest)
+        return Comparison(tolerated=tolerated, farthest=farthest)
     tiles = np.unique(np.concatenate([np.nonzero(side.differs.any(axis=(1, 2)))[0] for side in sides]))
 
     def described(places: list[tuple[int, int, int, int]]) -> list[Mismatch]:

@@ -25,7 +25,7 @@ from pto_gpu.campaign.settings import Campaign
 from pto_gpu.campaign.tiles.device_draw import DeviceBuffers, DeviceDrawn, Held, Part, draw_on_device, parts
 from pto_gpu.campaign.tiles.storage import PLANS, POISON_BYTE, block_tiles, slots
 from pto_gpu.checks import check_types
-from pto_gpu.errors import BackendError
+from pto_gpu.errors import BackendError, first_line
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa.record import Call, Role
 from pto_gpu.regions import Region
@@ -44,6 +44,8 @@ REFERENCE_ELEMENTS: Final = 1 << 24
 _TEMPORARY_BYTES: Final = 96
 #: The same for the valid regions of a tile.
 _REGION_BYTES: Final = 512
+#: How a plain RuntimeError begins that torch, or the launcher of Triton, makes of an error of CUDA or HIP.
+_DEVICE_ERRORS: Final = ("CUDA error", "CUDA driver error", "HIP error", "Triton Error [")
 
 
 def run_on_device(
@@ -83,7 +85,8 @@ def device_waves(
 
     ``execute`` takes the place of the Triton backend: it gets a call whose valid counts may be tensors on the device.
     ``wave``: tiles of one wave; default what the memory allows. ``device`` may be ``"cpu"`` where the kernels are
-    interpreted. Raises BackendError where the memory does not even hold a wave of few tiles.
+    interpreted. Raises BackendError where the memory does not even hold a wave of few tiles; an error of the device is
+    a crash, whatever reports it.
     """
     where = torch.device(device)
     waves = _Waves(campaign, execute or _checked_backend(), where, wave)
@@ -98,8 +101,15 @@ def device_waves(
     except torch.OutOfMemoryError as error:
         raise BackendError(f"no memory for a wave of tiles on {device}: {str(error).splitlines()[0]}") from None
     except RuntimeError as error:  # a kernel that went wrong shows in whatever comes after it, up to two waves later
+        if not _is_of_the_device(error):
+            raise
         last = min(done + 2 * waves.tiles, end) - 1
-        yield Wave(done, 0, crash=Crash(done, last, f"{type(error).__name__}: {error}"))
+        yield Wave(done, 0, crash=Crash(done, last, f"{type(error).__name__}: {first_line(error)}"))
+
+
+def _is_of_the_device(error: RuntimeError) -> bool:
+    """Whether the accelerator reports ``error``, rather than code of ours."""
+    return isinstance(error, torch.AcceleratorError) or str(error).startswith(_DEVICE_ERRORS)
 
 
 def _checked_backend() -> Execute:

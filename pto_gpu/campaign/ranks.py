@@ -60,7 +60,7 @@ class Ranks:
 
     @contextmanager
     def joined(self) -> Iterator[None]:
-        """The block in which :meth:`together` can be called."""
+        """The block in which :meth:`of_all` and :meth:`together` can be called."""
         import torch.distributed as dist
         from torch.distributed.distributed_c10d import PrefixStore
         from torch.distributed.rendezvous import rendezvous
@@ -77,25 +77,19 @@ class Ranks:
         finally:
             dist.destroy_process_group()
 
-    def of_the_first(self, value: Any) -> Any:
-        """What rank 0 gives for ``value``, on every rank."""
+    def of_all(self, value: Any) -> list[Any]:
+        """What each rank gives for ``value``, on every rank; all of them have to call this."""
         import torch.distributed as dist
 
-        values = [value]
+        values: list[Any] = [None] * self.size
         with _lost():
-            dist.broadcast_object_list(values, group=self._groups[0])
-        return values[0]
+            dist.all_gather_object(values, value, group=self._groups[0])
+        return values
 
     def together(self, part: Result) -> Result:
         """The result of all ranks, on each of them. Every rank has to call this for every campaign."""
-        import torch.distributed as dist
-
-        parts: list[Any] = [None] * self.size
-        mine = (part.seconds, part.interrupted, _packed(part))
-        with _lost():
-            dist.all_gather_object(parts, mine, group=self._groups[0])
         merged = Result(part.campaign, part.backend)
-        for seconds, interrupted, packed in parts:
+        for seconds, interrupted, packed in self.of_all((part.seconds, part.interrupted, _packed(part))):
             merged.add(decode(Path("another rank"), *packed))
             merged.seconds = max(merged.seconds, seconds)
             merged.interrupted |= interrupted

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pto_gpu import backends, intrinsics
@@ -17,7 +18,7 @@ from pto_gpu.campaign.results import Crash, Result, Wave
 from pto_gpu.campaign.settings import Campaign, backend_of
 from pto_gpu.campaign.tiles.draw import Drawn, draw
 from pto_gpu.campaign.tiles.storage import POISON_BYTE, Buffers, block_tiles
-from pto_gpu.cores import available_cores, device_of_this_process
+from pto_gpu.cores import available_cores
 from pto_gpu.defaults import Options
 from pto_gpu.errors import BackendError
 from pto_gpu.isa.record import Call
@@ -52,7 +53,7 @@ def run_campaign(
     (:mod:`pto_gpu.campaign.device`).
     """
     random = campaign.against == "numpy" and not campaign.exhaustive
-    if execute is None and campaign.backend == "triton" and random and (gpu := _gpu()):
+    if execute is None and campaign.backend == "triton" and random and (gpu := backends.gpu()):
         from pto_gpu.campaign.device import run_on_device
 
         return run_on_device(campaign, progress=progress, device=gpu, span=span, journal=journal)
@@ -121,7 +122,7 @@ def _waves(campaign: Campaign, execute: Execute, first: int, end: int) -> Genera
 
 def backend_execute(options: Options) -> Execute:
     """A call on the backend of ``options``, checked first; for ``triton`` the tiles go to the GPU and back."""
-    gpu = _gpu() if options.backend == "triton" else None
+    gpu = backends.gpu() if options.backend == "triton" else None
 
     def execute(call: Call) -> None:
         tiles = dict(call.tiles)
@@ -135,44 +136,22 @@ def backend_execute(options: Options) -> Execute:
     return execute
 
 
-def _gpu() -> str | None:
-    """The GPU of this process, if there is one."""
-    import torch
-
-    return f"cuda:{device_of_this_process(torch.cuda.device_count())}" if torch.cuda.is_available() else None
-
-
 def _to_gpu(tile: TileBuf, gpu: str) -> TileBuf:
     return TileBuf.from_array(tile.torch().to(gpu), tile.type, *tile.region)
 
 
 def _wave(campaign: Campaign, execute: Execute, first: int, n: int) -> Wave:
-    record, options = campaign.record, campaign.options
     drawn = draw(campaign, first, n, _buffers.tiles)
     expected, seen = (drawn.poisoned_dsts(_buffers.tiles, whose) for whose in ("expected", "seen"))
     _expect(campaign, drawn, expected)
     tested = {**seen, **drawn.sources}
-    try:
-        execute(call_of(campaign, tested))
-    except (BackendError, MemoryError):
-        raise
-    except Exception as error:
-        return Wave(first, 0, crash=Crash(first, first + n - 1, f"{type(error).__name__}: {error}"))
-    found = compare(record, drawn.sources, seen, expected, first)
+    if (raised := raised_by(execute, call_of(campaign, tested))) is not None:
+        return Wave(first, 0, crash=Crash(first, first + n - 1, raised))
+    found = compare(campaign.record, drawn.sources, seen, expected, first)
     failure = None
     if found.elements:
-        failure = SavedTile.of(
-            record,
-            options,
-            tested,
-            expected,
-            int(found.tiles[0]) - first,
-            before=POISON_BYTE,
-            origin=campaign.origin,
-            first_tile=first,
-            against=campaign.against,
-            implementation=getattr(execute, "label", None),
-        )
+        place = int(found.tiles[0]) - first
+        failure = _saved(campaign, getattr(execute, "label", None), tested, expected, place, first)
     return Wave(
         first=first,
         tiles=n,
@@ -183,6 +162,54 @@ def _wave(campaign: Campaign, execute: Execute, first: int, n: int) -> Wave:
         first_failure=failure,
         valid_kinds=drawn.valid_kinds,
         operand_kinds=drawn.operand_kinds,
+    )
+
+
+def raised_by(execute: Execute, call: Call) -> str | None:
+    """Run ``call``; what was raised instead of computing it, or None. An error that says why it cannot run goes on."""
+    try:
+        execute(call)
+    except (BackendError, MemoryError):
+        raise
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def crashed_tile(result: Result, execute: Execute | None = None) -> SavedTile | None:
+    """The first of the tiles that crashed, for :func:`replay`; None where none did. It has no result: dst is as before.
+
+    ``execute``: what the campaign was run with, in place of a backend.
+    """
+    if result.crash is None:
+        return None
+    campaign, first = result.campaign, result.crash.first
+    drawn = draw(campaign, first, 1)
+    expected, seen = (drawn.poisoned_dsts(Buffers().tiles, whose) for whose in ("expected", "seen"))
+    backends.load("numpy").run(call_of(campaign, drawn.logical({**expected, **drawn.sources})))
+    tile = _saved(campaign, label_of(execute), {**seen, **drawn.sources}, expected, 0, first)
+    return replace(tile, causes=(result.crash.error,))
+
+
+def _saved(
+    campaign: Campaign,
+    implementation: str | None,
+    tested: Mapping[str, TileBuf],
+    expected: Mapping[str, TileBuf],
+    place: int,
+    first: int,
+) -> SavedTile:
+    return SavedTile.of(
+        campaign.record,
+        campaign.options,
+        tested,
+        expected,
+        place,
+        before=POISON_BYTE,
+        origin=campaign.origin,
+        first_tile=first,
+        against=campaign.against,
+        implementation=implementation,
     )
 
 
@@ -203,11 +230,15 @@ def _expect(campaign: Campaign, drawn: Drawn, expected: Mapping[str, TileBuf]) -
 
 
 class Replayed(NamedTuple):
-    """A saved failure again. ``name``: what ran on it, None for a stored result; ``seen``: the tiles after it."""
+    """A saved failure again. ``name``: what ran on it, None for a stored result; ``seen``: the tiles after it.
+
+    ``raised``: what was raised instead, and left nothing to compare.
+    """
 
     comparison: Comparison
     name: str | None
     seen: Mapping[str, TileBuf]
+    raised: str | None = None
 
 
 def replay(saved: SavedTile, backend: str | None = None, execute: Execute | None = None) -> Replayed:
@@ -223,6 +254,7 @@ def replay(saved: SavedTile, backend: str | None = None, execute: Execute | None
         return Replayed(compare(saved.instruction, seen, seen, expected, saved.tile, **allowed), None, seen)
     options = saved.options.override(backend=backend_of(saved.backend if backend is None else backend))
     call = saved.call()
-    (execute or backend_execute(options))(call)
     name = label_of(execute) or options.backend
+    if (raised := raised_by(execute or backend_execute(options), call)) is not None:
+        return Replayed(Comparison(), name, call.tiles, raised)
     return Replayed(compare(saved.instruction, call.tiles, call.tiles, expected, saved.tile), name, call.tiles)

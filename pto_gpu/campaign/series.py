@@ -89,10 +89,22 @@ def series(
                 held.finish(None)  # this is a run of its own, whatever the one before came to
             ctrl_c = stack.enter_context(CtrlC().heard())
             stack.enter_context(among.joined())
-            status = among.of_the_first(held.status if held and restarted else None)
+            _refuse_other_backends(among, campaigns)
+            status, *_ = among.of_all(held.status if held and restarted else None)
             yield Series(campaigns, execute, among, held, ctrl_c, status)
         except PtoError as error:
             raise type(error)(f"rank {among.rank}: {error}") from None
+
+
+def _refuse_other_backends(among: Ranks, campaigns: Sequence[Campaign]) -> None:
+    """Raise on every rank unless they run the same backends: auto is another one where there is no GPU."""
+    mine = "; ".join(dict.fromkeys(f"{c.backend} against {c.against}" for c in campaigns))
+    first, *others = among.of_all(mine)
+    for rank, theirs in enumerate(others, start=1):
+        if theirs != first:
+            raise ConstraintError(
+                f"backend {first} on rank 0, {theirs} on rank {rank}: allowed the same on all: --backend names it"
+            )
 
 
 def _opened(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from pto_gpu.backends import gpu
 from pto_gpu.campaign.tiles.space import Space, space_of
 from pto_gpu.campaign.tiles.storage import slots
 from pto_gpu.defaults import BACKENDS, Options, current_options
@@ -21,8 +22,10 @@ DEFAULT_ROWS: Final = 16
 
 
 def backend_of(name: str) -> str:
-    """The backend under test when ``name`` is asked for: tiles are drawn in host memory, where auto is cpu."""
-    return "cpu" if name == "auto" else name
+    """The backend that ``name`` means in a campaign: auto is triton where this process has a GPU for it, else cpu."""
+    if name != "auto":
+        return name
+    return "cpu" if gpu() is None else "triton"
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class Campaign:
 
     ``instruction``: a name. ``dtypes``: the element type of the values, and of the indices if it has any.
     ``shape``: logical rows and columns; default 16x16, or more columns where a row would not fill 32 bytes.
-    ``seed``: 0 to 2**64 - 1. ``backend``: the side under test; ``auto`` becomes what it means for tiles in host memory.
+    ``seed``: 0 to 2**64 - 1. ``backend``: the side under test; ``auto`` becomes what :func:`backend_of` says.
     ``against``: the backend whose results are expected; the default ``numpy`` is the reference.
     ``workers``: threads; default every core this process may use.
     ``exhaustive``: every combination of operand values once, instead of random tiles; shape and number of tiles follow

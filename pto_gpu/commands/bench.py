@@ -9,26 +9,62 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from typer.core import TyperCommand
 
 from pto_gpu.commands.options import combinations_of
-from pto_gpu.commands.output import EQUAL, INTERRUPTED, MISMATCH, progress_bar
+from pto_gpu.commands.output import EQUAL, INTERRUPTED, MISMATCH, print_json, progress_bar
 from pto_gpu.errors import ConstraintError, FileError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from pto_gpu.bench.results import Run
 
 #: It has every element type that there is.
 TARGET: Final = "a5"
+#: The file of ``--json`` that is stdout.
+STDOUT: Final = Path("-")
+
+
+class BenchCommand(TyperCommand):
+    """``pto-gpu bench``, whose ``--json`` may go without a file: Typer has no such option."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse ``args``, with ``-`` where a file may stand and does not."""
+        return super().parse_args(ctx, _with_json_file(args))
+
+
+def _with_json_file(arguments: Sequence[str]) -> list[str]:
+    result: list[str] = []
+    for argument, following in zip(arguments, [*arguments[1:], None], strict=True):
+        result.append(argument)
+        if argument == "--json" and not _names_a_file(following):
+            result.append(str(STDOUT))
+    return result
+
+
+def _names_a_file(text: str | None) -> bool:
+    """Whether what follows ``--json`` is its file, and no other option or instruction."""
+    from pto_gpu.isa import instructions
+
+    if text is None or (text.startswith("-") and text != str(STDOUT)):
+        return False
+    return text.upper() not in instructions()
 
 
 def bench(
-    op: Annotated[list[str] | None, typer.Option(help="An instruction, may be repeated; default all.")] = None,
+    ops: Annotated[list[str] | None, typer.Argument(metavar="[OP]...", help="Instructions; default all.")] = None,
+    op: Annotated[list[str] | None, typer.Option(help="The same as OP.")] = None,
     dtype: Annotated[
         list[str] | None, typer.Option(help="An element type, such as f32 or f16/u16, may be repeated; default all.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer tiles and samples: under two minutes.")] = False,
     json: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write machine, versions and every measurement there.")
+        Path | None,
+        typer.Option(
+            metavar="[FILE]",
+            help="Write machine, versions and every measurement there; without FILE on stdout, and all else on stderr.",
+        ),
     ] = None,
     plot: Annotated[Path | None, typer.Option(metavar="DIR", help="Write plots there; needs matplotlib.")] = None,
     compare: Annotated[
@@ -42,31 +78,43 @@ def bench(
     from pto_gpu.bench import plots, results
 
     if saved is not None:
-        _refuse_with_saved({"--op": op, "--dtype": dtype, "--quick": quick, "--json": json})
-    wanted = _chosen(op or [], dtype or [])
+        _refuse_with_saved({"OP": ops, "--op": op, "--dtype": dtype, "--quick": quick, "--json": json})
+    wanted = _chosen([*(ops or ()), *(op or ())], dtype or [])
     old = results.read(compare) if compare is not None else None
-    if json is not None:
+    if json is not None and json != STDOUT:
         _refuse_unwritable_file(json)
     if plot is not None:
         plots.require_matplotlib()
         _refuse_unwritable_folder(plot)
     run = results.read(saved) if saved is not None else _measure(wanted, quick=quick)
-    _show(run)
-    if json is not None:
+    console = _console(to_stderr=json == STDOUT)
+    _show(run, console)
+    if json == STDOUT:
+        print_json(results.to_data(run))
+    elif json is not None:
         results.write(run, json)
     if plot is not None:
-        print("".join(f"{path}\n" for path in plots.draw_all(run, plot)), end="")
+        console.print(*plots.draw_all(run, plot), sep="\n", soft_wrap=True)
     if old is not None:
-        _show_changes(old, run)
+        _show_changes(old, run, console)
     if run.interrupted and saved is None:
         return INTERRUPTED
     return MISMATCH if run.problems() else EQUAL
 
 
-def _show_changes(old: Run, run: Run) -> None:
+def _console(*, to_stderr: bool) -> Console:
+    from rich.console import Console
+
+    console = Console(stderr=to_stderr, highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = 160  # a pipe has no width: lines must not be cut
+    return console
+
+
+def _show_changes(old: Run, run: Run, console: Console) -> None:
     from pto_gpu.bench.compare import compare, comparison_lines
 
-    print("\n".join(comparison_lines(compare(old, run), old.date)))
+    console.print("\n".join(comparison_lines(compare(old, run), old.date)), soft_wrap=True)
 
 
 def _refuse_with_saved(choices: Mapping[str, Any]) -> None:
@@ -106,11 +154,12 @@ def _as_file_error(path: Path) -> Iterator[None]:
 
 
 def _measure(wanted: Sequence[tuple[str, tuple[str, ...]]] | None, *, quick: bool) -> Run:
+    from pto_gpu import backends
     from pto_gpu.bench import table
     from pto_gpu.bench.run import measure
 
     sweeps = [table.quick(s) if quick else s for s in table.SWEEPS]
-    groups = list(table.groups(sweeps, wanted, gpu=_has_gpu()))
+    groups = list(table.groups(sweeps, wanted, gpu=backends.gpu() is not None))
     now = [""]
     with progress_bar("bench", len(groups) + 1, lambda done, seconds: now[0]) as advance:
 
@@ -121,25 +170,12 @@ def _measure(wanted: Sequence[tuple[str, tuple[str, ...]]] | None, *, quick: boo
         return measure(groups, quick=quick, advance=show)
 
 
-def _has_gpu() -> bool:
-    """Whether Triton kernels run on a GPU here: interpreted ones are not worth timing."""
-    import torch
-
-    from pto_gpu import backends
-
-    return torch.cuda.is_available() and not backends.load("triton").INTERPRETED
-
-
-def _show(run: Run) -> None:
-    from rich.console import Console
+def _show(run: Run, console: Console) -> None:
     from rich.table import Table
     from rich.text import Text
 
     from pto_gpu.bench.tables import goal_lines, machine_lines, tables
 
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console.width = 160  # a pipe has no width: lines must not be cut
     for table in tables(run):
         shown = Table(title=table.title, caption=table.note, title_justify="left", caption_justify="left")
         for column in table.columns:

@@ -135,7 +135,7 @@ def _told(job: _Job, save: Path, show: Callable[[str], None]) -> tuple[dict[str,
         show("\n".join(details))
     more = {"saved": str(saved) if saved else None, **diagnosis_report.diagnosis_data(found)}
     data = {**report.checked_data(checked), **more}
-    return data, entries.of_checked(checked, data, found)
+    return data, entries.of_checked(checked, data, found, saved)
 
 
 @dataclass(frozen=True)

@@ -35,22 +35,26 @@ def replay(
     if backend is not None and against is not None:
         raise ConstraintError(f"--backend {backend} and --against {against}: allowed one of them")
     tile = saved.load(file)
-    comparison, name, seen = run.replay(tile, backend, load(against) if against is not None else None)
+    comparison, name, seen, raised = run.replay(tile, backend, load(against) if against is not None else None)
     found = diagnose_evidence(evidence_of(tile, seen), comparison) if comparison.elements else None
     out = report.printer(to_stderr=json)
     what = f"{tile.instruction.name} {'/'.join(tile.instruction.signature(tile.types))}"
     where = f"backend {name}" if against is None else str(name)
     if name is None:
         where = f"the result stored from {tile.implementation or 'the dump'}"
-    verdict = f"MISMATCH, {report.differ_text(comparison.elements)}" if comparison.elements else "equal now"
-    lines = report.mismatch_lines(what, comparison.mismatches, comparison.elements, comparison.categories)
-    lines += diagnosis_report.diagnosis_lines(found)
+    status, verdict = EQUAL, "equal now"
+    if raised is not None:
+        status, verdict = MISMATCH, f"FAILED: {raised}"
+    elif comparison.elements:
+        status, verdict = MISMATCH, f"MISMATCH, {report.differ_text(comparison.elements)}"
+    lines = diagnosis_report.diagnosis_lines(found)
     if tile.causes:
         lines.append(f"  when it was found, with the tiles around it: {'; or '.join(tile.causes)}")
+    lines += report.mismatch_lines(comparison.mismatches, comparison.elements, comparison.categories)
     out.print("\n".join([f"{what} {tile.origin} tile {tile.tile}, {where}: {verdict}", *lines]))
-    status = MISMATCH if comparison.elements else EQUAL
     if json:
         mismatches = [report.mismatch_data(m) for m in comparison.mismatches]
         data = {"status": status, "instruction": tile.instruction.name, "compared": where, "mismatches": mismatches}
-        print_json({**data, **diagnosis_report.diagnosis_data(found), "causes_when_found": list(tile.causes)})
+        causes = {"causes_when_found": list(tile.causes)}
+        print_json({**data, "crash": raised, **diagnosis_report.diagnosis_data(found), **causes})
     return status

@@ -47,7 +47,12 @@ def validate(
     target: Target = "a5",
     numerics: NumericsName = "isa",
     undefined: Undefined = "error",
-    backend: Annotated[str, typer.Option(help=f"Under test: {either(BACKENDS)}; numpy is the reference.")] = "auto",
+    backend: Annotated[
+        str,
+        typer.Option(
+            help=f"Under test: {either(BACKENDS)}; numpy is the reference, auto triton where there is a GPU, else cpu."
+        ),
+    ] = "auto",
     against: Annotated[
         str,
         typer.Option(
@@ -78,7 +83,7 @@ def validate(
         "target": target,
         "numerics": numerics,
         "undefined": undefined,
-        "backend": backend,
+        "backend": "cpu" if execute else backend,  # which a function takes the place of, whatever this machine has
         "against": "numpy" if execute else against,
         "workers": workers,
         "shape": shape_of(shape) if shape is not None else None,
@@ -142,10 +147,11 @@ def _run_and_report(runs: Series, save: Path, files: ReportFiles, left_out: Sequ
 
 
 def _told(result: Result, runs: Series, save: Path, show: Callable[[str], None]) -> Entry:
-    """Explain, show and save what differs; Ctrl-C ends that, and the run."""
+    """Explain, show and save what differs, or crashed; Ctrl-C ends that, and the run."""
     from pto_gpu.campaign.explain.diagnose import diagnose
     from pto_gpu.campaign.reports import diagnosis as diagnosis_report
     from pto_gpu.campaign.reports import entries
+    from pto_gpu.campaign.run import crashed_tile
 
     found: Diagnosis | None = None
     try:
@@ -154,8 +160,9 @@ def _told(result: Result, runs: Series, save: Path, show: Callable[[str], None])
         result.interrupted = True
     if found:
         show("\n".join(diagnosis_report.diagnosis_lines(found)))
-    path, smaller = save_with_shrunk(result.first_failure, found, save, show)
-    return entries.of_result(result, path, found, smaller)
+    failing = result.first_failure or crashed_tile(result, runs.execute)
+    path, smaller = save_with_shrunk(failing, found, save, show)
+    return entries.of_result(result, failing, path, found, smaller)
 
 
 def _run_all(runs: Series) -> Iterator[Result]:

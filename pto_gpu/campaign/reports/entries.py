@@ -39,7 +39,8 @@ class Verdict(StrEnum):
 class Entry:
     """``name`` within ``instruction``, the verdict, the lines that say why, and the data of ``--json``.
 
-    ``remarks``: what explains a mismatch. ``tiles``: what to draw, by what it is.
+    ``remarks``: what explains a mismatch. ``tiles``: what to draw, by what it is. ``again``: the command that runs the
+    tile that was saved again.
     """
 
     instruction: str
@@ -49,6 +50,7 @@ class Entry:
     data: Mapping[str, Any] = field(default_factory=dict)
     remarks: Sequence[str] = ()
     tiles: Mapping[str, SavedTile] = field(default_factory=dict)
+    again: str | None = None
 
     @property
     def seconds(self) -> float:
@@ -81,8 +83,10 @@ class Report:
         return found
 
 
-def of_result(result: Result, saved: Path | None, found: Diagnosis | None, smaller: Path | None) -> Entry:
-    """The entry of a campaign that ran; its failing tile was ``saved``, and a ``smaller`` one."""
+def of_result(
+    result: Result, failing: SavedTile | None, saved: Path | None, found: Diagnosis | None, smaller: Path | None
+) -> Entry:
+    """The entry of a campaign that ran; its ``failing`` tile was ``saved``, and a ``smaller`` one."""
     if result.crash:
         verdict = Verdict.FAILED
     elif result.mismatched_elements:
@@ -92,7 +96,12 @@ def of_result(result: Result, saved: Path | None, found: Diagnosis | None, small
     lines = [] if verdict is Verdict.EQUAL else report.result_lines(result)
     data = {**report.result_data(result, saved), **diagnosis_data(found, smaller)}
     name = _name(result.campaign)
-    return Entry(result.campaign.record.name, name, verdict, lines, data, **_explained(found, result.first_failure))
+    told = {**_explained(found, result.first_failure), "again": _again(failing, saved)}
+    return Entry(result.campaign.record.name, name, verdict, lines, data, **told)
+
+
+def _again(failing: SavedTile | None, saved: Path | None) -> str | None:
+    return report.replay_command(failing, saved) if failing and saved else None
 
 
 def _explained(found: Diagnosis | None, failure: SavedTile | None) -> dict[str, Any]:
@@ -108,12 +117,12 @@ def not_started(campaign: Campaign) -> Entry:
     return Entry(record.name, _name(campaign), Verdict.NOT_STARTED, data=data)
 
 
-def of_checked(checked: Checked, data: Mapping[str, Any], found: Diagnosis | None) -> Entry:
-    """The entry of a file that was compared; ``data``: that of ``--json``."""
+def of_checked(checked: Checked, data: Mapping[str, Any], found: Diagnosis | None, saved: Path | None) -> Entry:
+    """The entry of a file that was compared; ``data``: that of ``--json``; its failing tile was ``saved``."""
     verdict = Verdict.EQUAL if checked.equal else Verdict.MISMATCH
     lines = [] if checked.equal else report.checked_lines(checked)
-    name = str(checked.path)
-    return Entry(checked.instruction.name, name, verdict, lines, data, **_explained(found, checked.first_failure))
+    told = {**_explained(found, checked.first_failure), "again": _again(checked.first_failure, saved)}
+    return Entry(checked.instruction.name, str(checked.path), verdict, lines, data, **told)
 
 
 def unreadable(label: str, message: str) -> Entry:

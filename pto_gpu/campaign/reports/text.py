@@ -10,15 +10,17 @@ from typing import Any
 
 from rich.console import Console
 
-from pto_gpu.campaign.compare import SHOWN, Input, Mismatch, value_of
+from pto_gpu.campaign.compare import Input, Mismatch, value_of
 from pto_gpu.campaign.files.dumps import Checked
-from pto_gpu.campaign.files.saved import SavedTile, snippet
+from pto_gpu.campaign.files.saved import SavedTile
 from pto_gpu.campaign.results import Result
 from pto_gpu.campaign.settings import Campaign
 from pto_gpu.types import ELEMENT_TYPES
 
+#: Mismatches that text lists; the data of ``--json`` has more.
+LISTED = 4
 #: Elements of a row that a mismatch shows.
-_ROW_SHOWN = 8
+_ROW_SHOWN = 4
 _WIDTH = 100
 
 
@@ -54,25 +56,31 @@ def differ_text(elements: int, tiles: int | None = None) -> str:
     return f"{counted(elements, 'element')}{of} {'differs' if elements == 1 else 'differ'}"
 
 
-def mismatch_lines(what: str, mismatches: Sequence[Mismatch], total: int, categories: Mapping[str, int]) -> list[str]:
-    """How many of each category, then one line for each mismatch, ``what`` naming instruction and types."""
+def mismatch_lines(mismatches: Sequence[Mismatch], total: int, categories: Mapping[str, int]) -> list[str]:
+    """How many of each category, then a line for each of a few mismatches."""
     if not total:
         return []
     sampled = sum(categories.values())
     of = "" if sampled == total else f" (of {sampled} elements looked at)"
     counts = sorted(categories.items(), key=lambda item: -item[1])
     lines = _wrapped(f"  by category{of}: ", [f"{kind} {n}" for kind, n in counts])
-    tile = None
-    for m in mismatches:
+    tile, listed = None, _listed(mismatches)
+    for m in listed:
         if m.tile != tile:
             regions = ", ".join(f"{name} {rows}x{cols}" for name, (rows, cols) in m.valid_regions.items())
             lines.append(f"  tile {m.tile}, valid regions: {regions}")
             tile = m.tile
-        lines.append(_mismatch_line(what, m))
-    if total > len(mismatches):
-        more = counted(total - len(mismatches), "more element")
-        lines.append(f"  ... {more} (at most {SHOWN} are shown)")
+        lines.append(_mismatch_line(m))
+    if total > len(listed):
+        lines.append(f"  ... and {_readable(total - len(listed))} more")
     return lines
+
+
+def _listed(mismatches: Sequence[Mismatch]) -> list[Mismatch]:
+    """Up to :data:`LISTED`, in their order: those that are the first of a category go before the others."""
+    categories = [m.category for m in mismatches]
+    chosen = sorted(range(len(mismatches)), key=lambda place: categories[place] in categories[:place])[:LISTED]
+    return [mismatches[place] for place in sorted(chosen)]
 
 
 def _wrapped(head: str, items: Iterable[str]) -> list[str]:
@@ -88,10 +96,10 @@ def _wrapped(head: str, items: Iterable[str]) -> list[str]:
     return lines
 
 
-def _mismatch_line(what: str, m: Mismatch) -> str:
+def _mismatch_line(m: Mismatch) -> str:
     operands = ", ".join(_input_text(i) for i in m.inputs)
     return (
-        f"  {what}: tile {m.tile} {m.operand}({m.row}, {m.col}) [{m.category}]: {operands}: "
+        f"    {m.operand}({m.row}, {m.col}) [{m.category}]: {operands}: "
         f"seen {element_text(m.seen, m.dtype)}, expected {element_text(m.expected, m.dtype)}"
     )
 
@@ -100,11 +108,6 @@ def _input_text(i: Input) -> str:
     shown = " ".join(element_text(b, i.dtype) for b in i.bits[:_ROW_SHOWN]) or "none"
     more = f" ... {len(i.bits)} elements" if len(i.bits) > _ROW_SHOWN else ""
     return f"{i.name}={shown}{more}{'' if i.valid else ' outside its valid region'}"
-
-
-def reproducer_lines(tile: SavedTile, path: Path) -> list[str]:
-    """How to run a saved failure again."""
-    return [f"  run it again: {replay_command(tile, path)}", "  or in Python:", "", snippet(tile, path), ""]
 
 
 def replay_command(tile: SavedTile, path: Path) -> str:
@@ -129,7 +132,7 @@ def result_lines(result: Result) -> list[str]:
     """A campaign and what differs in it."""
     return [
         result_line(result),
-        *mismatch_lines(result.campaign.label, result.mismatches, result.mismatched_elements, result.categories),
+        *mismatch_lines(result.mismatches, result.mismatched_elements, result.categories),
     ]
 
 
@@ -144,7 +147,7 @@ def checked_lines(checked: Checked) -> list[str]:
     lines = [f"{checked.path}: {what}: {verdict}, {counted(checked.batch, 'tile')}{counts}"]
     if checked.only_outside:
         lines.append("  every one is outside the valid region: `--outside ignore` leaves them out")
-    return lines + mismatch_lines(what, found.mismatches, found.elements, found.categories)
+    return lines + mismatch_lines(found.mismatches, found.elements, found.categories)
 
 
 def _tolerated_text(checked: Checked) -> str:
