@@ -46,7 +46,7 @@ def min_key(x, ORDER: tl.constexpr, NAN_BITS: tl.constexpr):
     if ORDER == "signed":
         return x
     elif ORDER == "unsigned":
-        return x ^ LOW
+        return x.to(tl.uint8 if W == 8 else tl.uint16 if W == 16 else tl.uint32, bitcast=True)
     else:
         return key_with_nan(x, NAN_BITS, NAN_KEY, ORDER == "select")
 
@@ -60,7 +60,7 @@ def bits_of_min_key(key, ORDER: tl.constexpr, NAN_BITS: tl.constexpr):
     if ORDER == "signed":
         return key
     elif ORDER == "unsigned":
-        return key ^ LOW
+        return key.to(tl.int8 if W == 8 else tl.int16 if W == 16 else tl.int32, bitcast=True)
     else:
         return tl.where(key == NAN_KEY, NAN_BITS, order_key(key))
 

@@ -26,7 +26,7 @@ from pto_gpu.kernels.order import (
 def lanes_min(x, column, inside, ORDER: tl.constexpr, NAN_BITS: tl.constexpr):
     """Key of each element, the largest where there is none; for select also ``2 * column + sign`` of each zero."""
     W: tl.constexpr = x.dtype.primitive_bitwidth
-    HIGH: tl.constexpr = (1 << (W - 1)) - 1
+    HIGH: tl.constexpr = (1 << W) - 1 if ORDER == "unsigned" else (1 << (W - 1)) - 1
     if is_native(ORDER):
         INFINITY: tl.constexpr = NAN_BITS & (NAN_BITS << 1)
         key = to_native(tl.where(inside, x, INFINITY if ORDER == "propagate native" else NAN_BITS), NAN_BITS)
