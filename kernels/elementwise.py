@@ -15,9 +15,8 @@ def combine_prelu(a, b, ZERO: tl.constexpr, NAN_BITS: tl.constexpr):
     FLOAT: tl.constexpr = tl.float32 if a.dtype.primitive_bitwidth == 32 else HALF
     x, y = a.to(FLOAT, bitcast=True), b.to(FLOAT, bitcast=True)
     kept = x >= 0 if ZERO == "keep" else x > 0
-    product = x * y
-    bits = tl.where(product == product, product.to(a.dtype, bitcast=True), NAN_BITS)
-    return tl.where(kept, a, bits)
+    result = tl.where(kept, x, x * y)  # what is kept is no NaN
+    return tl.where(result == result, result.to(a.dtype, bitcast=True), NAN_BITS)
 
 
 @triton.jit

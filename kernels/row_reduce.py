@@ -32,6 +32,8 @@ def lanes_min(x, column, inside, ORDER: tl.constexpr, NAN_BITS: tl.constexpr):
         key = to_native(tl.where(inside, x, INFINITY if ORDER == "propagate native" else NAN_BITS), NAN_BITS)
     else:
         key = tl.where(inside, min_key(x, ORDER, NAN_BITS), HIGH)
+        if W == 8:
+            key = key.to(tl.int32)
     if ORDER == "select":
         tie = tl.where(inside & (key == 0), 2 * column + (x < 0).to(tl.int32), 0x7FFFFFFF)
     else:
