@@ -28,7 +28,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from pto_gpu.backends.triton_plan import BLOCK_BYTES, VECTOR_BYTES, Plan, Shape, make_plan
+from pto_gpu.backends.triton_plan import GPU, NVIDIA, VECTOR_BYTES, Plan, Shape, make_plan
 from pto_gpu.isa import instructions
 from pto_gpu.isa.record import Family, Instruction, Kind, Pattern
 from pto_gpu.numerics import NUMERICS, Numerics, resolve_numerics
@@ -40,6 +40,7 @@ TARGETS = {
     "sm_100": GPUTarget("cuda", 100, 32),
     "gfx942": GPUTarget("hip", "gfx942", 64),
 }
+MACHINES = {name: NVIDIA if target.backend == "cuda" else GPU for name, target in TARGETS.items()}
 #: full: every region is the whole tile. uniform: counts are run-time scalars. per_tile: read from memory.
 MODES = ("full", "uniform", "per_tile")
 SHAPES = ((16, 32), (127, 64), (1, 16384))
@@ -73,11 +74,12 @@ class Case:
 
 @dataclass
 class Report:
-    """What came out. Accesses are counted by width in bytes, as the text of the program has them."""
+    """What came out. Accesses by width in bytes and machine instructions are counted in the text of the program."""
 
     label: str
     loads: dict[int, int] = field(default_factory=dict)
     stores: dict[int, int] = field(default_factory=dict)
+    instructions: int = 0
     registers: int = 0
     spill_bytes: int = 0
     shared_bytes: int = 0
@@ -114,7 +116,7 @@ def plan_of_case(case: Case) -> Plan:
             rows, cols = -(-rows // lanes) * lanes, 1
             strides = (rows, 1, rows)
         shapes[operand.name] = Shape(rows, cols, strides, element, True)
-    return make_plan(case.instruction, shapes, case.rules, case.mode == "full", BLOCK_BYTES)
+    return make_plan(case.instruction, shapes, case.rules, case.mode == "full", MACHINES[case.target])
 
 
 def compile_plan(kernel: Any, plan: Plan, elements: dict[str, ElementType], per_tile: bool, target: GPUTarget) -> Any:
@@ -227,6 +229,7 @@ def judge(label: str, compiled: Any, expected: tuple[int, int], full: bool) -> R
     report.problems += narrow_offsets(compiled.asm["ttir"])
     if "ptx" not in compiled.asm:  # AMD: compiling is what is asked, and no scratch memory
         text = compiled.asm["amdgcn"]
+        report.instructions = len(re.findall(r"^\t[a-z]\w+(?:\s|$)", text, re.MULTILINE))
         report.registers = max(map(int, re.findall(r"\.vgpr_count:\s*(\d+)", text)), default=0)
         report.spill_bytes = max(map(int, re.findall(r"\.private_segment_fixed_size:\s*(\d+)", text)))
         wide = re.findall(r"(?:global|buffer)_load_dwordx4", text)
@@ -236,7 +239,7 @@ def judge(label: str, compiled: Any, expected: tuple[int, int], full: bool) -> R
     else:
         ptx = compiled.asm["ptx"]
         report.loads, report.stores = accesses(ptx, "ld"), accesses(ptx, "st")
-        report.registers, report.spill_bytes = resources(compiled.asm["cubin"])
+        report.instructions, report.registers, report.spill_bytes = resources(compiled.asm["cubin"])
         threads = compiled.metadata.num_warps * 32
         report.problems += narrow_accesses(report, expected, threads, full)
         report.problems += inexact_products(ptx)
@@ -275,17 +278,19 @@ def inexact_products(ptx: str) -> list[str]:
     return [f"fused or flushed: {', '.join(found)}"] if found else []
 
 
-def resources(cubin: bytes) -> tuple[int, int]:
-    """Registers a thread, and bytes of local memory (spills), as cuobjdump reports them."""
+def resources(cubin: bytes) -> tuple[int, int, int]:
+    """Instructions, registers of a thread, and bytes of local memory (spills), as cuobjdump reports them."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
         tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
-        text = subprocess.run([tool, "-res-usage", file.name], check=True, capture_output=True, text=True).stdout
+        command = [tool, "-res-usage", "-sass", file.name]
+        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     found = re.search(r"REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)", text)
     if found is None:
         raise RuntimeError(f"cuobjdump printed no resource usage: {text[:200]}")
-    return int(found[1]), int(found[2]) + int(found[3])
+    instructions = re.findall(r"/\*[0-9a-f]{4,}\*/\s+(?!NOP)(?:@!?\w+ +)?[A-Z]", text)
+    return len(instructions), int(found[1]), int(found[2]) + int(found[3])
 
 
 def narrow_offsets(ttir: str) -> list[str]:
@@ -347,7 +352,8 @@ def main(argv: list[str] | None = None) -> int:
     for report in compile_cases(chosen, options.jobs):
         reports.append(report)
         state = "; ".join(report.problems) or "ok"
-        print(f"{report.label}: {report.registers} registers, loads {report.loads}, stores {report.stores}: {state}")
+        size = f"{report.instructions} instructions, {report.registers} registers"
+        print(f"{report.label}: {size}, loads {report.loads}, stores {report.stores}: {state}")
     bad = sum(bool(r.problems) for r in reports)
     print(f"{len(reports)} kernels, {bad} with problems, at most {max(r.registers for r in reports)} registers")
     if options.json:

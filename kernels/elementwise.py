@@ -6,29 +6,17 @@ A sibling is one function ``(a, b, ZERO, NAN_BITS) -> bits`` and its branch in `
 import triton
 import triton.language as tl
 from pto_gpu.kernels.block import combine_whole, load_vectors, place, pointers, store_vectors, valid_count
-from pto_gpu.kernels.order import is_nan
-
-
-@triton.jit
-def product(a, b, NAN_BITS: tl.constexpr):
-    """Bits of the product, rounded once; a NaN is canonical. Two f16 multiply exactly in f32."""
-    if a.dtype.primitive_bitwidth == 16:
-        HALF: tl.constexpr = tl.float16 if NAN_BITS == 0x7E00 else tl.bfloat16
-        x, y = a.to(HALF, bitcast=True).to(tl.float32), b.to(HALF, bitcast=True).to(tl.float32)
-        bits = (x * y).to(HALF).to(a.dtype, bitcast=True)
-    else:
-        bits = (a.to(tl.float32, bitcast=True) * b.to(tl.float32, bitcast=True)).to(a.dtype, bitcast=True)
-    return tl.where(is_nan(bits, NAN_BITS), NAN_BITS, bits)
 
 
 @triton.jit
 def combine_prelu(a, b, ZERO: tl.constexpr, NAN_BITS: tl.constexpr):
-    """``a > 0 ? a : a * b``, on bits: positive and no NaN; ``ZERO == "keep"`` returns +-0 as it is."""
-    kept = (a > 0) & (is_nan(a, NAN_BITS) == 0)
-    if ZERO == "keep":
-        LOW: tl.constexpr = -(1 << (a.dtype.primitive_bitwidth - 1))
-        kept = kept | (a == 0) | (a == LOW)
-    return tl.where(kept, a, product(a, b, NAN_BITS))
+    """``a > 0 ? a : a * b``, the product rounded once, a NaN canonical; ``ZERO == "keep"`` returns +-0 as it is."""
+    HALF: tl.constexpr = tl.float16 if NAN_BITS == 0x7E00 else tl.bfloat16
+    FLOAT: tl.constexpr = tl.float32 if a.dtype.primitive_bitwidth == 32 else HALF
+    x, y = a.to(FLOAT, bitcast=True), b.to(FLOAT, bitcast=True)
+    kept = x >= 0 if ZERO == "keep" else x > 0
+    result = tl.where(kept, x, x * y)  # what is kept is no NaN
+    return tl.where(result == result, result.to(a.dtype, bitcast=True), NAN_BITS)
 
 
 @triton.jit

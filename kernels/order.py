@@ -3,6 +3,9 @@
 A tile of floats comes in as signed integers of the same width. ``NAN_BITS`` is the bit pattern of the element
 type's canonical NaN (0 for integers). ``ORDER`` says how bits are compared: ``"signed"`` and ``"unsigned"`` for
 integers, and the NaN rule ``"propagate"``, ``"number"`` or ``"select"`` for floats.
+
+NVIDIA's own minimum of floats orders -0 before +0 and makes canonical NaNs, by the PTX ISA (min; from sm_80 on also
+with NaN): a tenth of the work. ``ORDER`` is then ``"propagate native"`` or ``"number native"``.
 """
 
 import triton
@@ -43,7 +46,7 @@ def min_key(x, ORDER: tl.constexpr, NAN_BITS: tl.constexpr):
     if ORDER == "signed":
         return x
     elif ORDER == "unsigned":
-        return x ^ LOW
+        return x.to(tl.uint8 if W == 8 else tl.uint16 if W == 16 else tl.uint32, bitcast=True)
     else:
         return key_with_nan(x, NAN_BITS, NAN_KEY, ORDER == "select")
 
@@ -57,6 +60,52 @@ def bits_of_min_key(key, ORDER: tl.constexpr, NAN_BITS: tl.constexpr):
     if ORDER == "signed":
         return key
     elif ORDER == "unsigned":
-        return key ^ LOW
+        return key.to(tl.int8 if W == 8 else tl.int16 if W == 16 else tl.int32, bitcast=True)
     else:
         return tl.where(key == NAN_KEY, NAN_BITS, order_key(key))
+
+
+@triton.jit
+def is_native(ORDER: tl.constexpr):
+    """Whether floats are compared by the hardware's minimum."""
+    return ORDER == "propagate native" or ORDER == "number native"
+
+
+@triton.jit
+def to_native(x, NAN_BITS: tl.constexpr):
+    """The float with bits x; bf16 as the f32 that it is the upper half of."""
+    if NAN_BITS == 0x7FC0:
+        return (x.to(tl.int32) << 16).to(tl.float32, bitcast=True)
+    else:
+        return x.to(tl.float16 if NAN_BITS == 0x7E00 else tl.float32, bitcast=True)
+
+
+@triton.jit
+def native_minimum(x, y):
+    """A NaN wins."""
+    return tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def native_minimum_number(x, y):
+    """A NaN loses."""
+    return tl.minimum(x, y, propagate_nan=tl.PropagateNan.NONE)
+
+
+@triton.jit
+def native_min2(x, y, ORDER: tl.constexpr):
+    """The smaller of two floats."""
+    if ORDER == "propagate native":
+        return native_minimum(x, y)
+    else:
+        return native_minimum_number(x, y)
+
+
+@triton.jit
+def from_native(least, NAN_BITS: tl.constexpr):
+    """Bits of a minimum. A NaN of the hardware's has all bits but the sign: the only one above the canonical NaN."""
+    if NAN_BITS == 0x7FC0:
+        bits = (least.to(tl.int32, bitcast=True) >> 16).to(tl.int16)
+    else:
+        bits = least.to(tl.int16 if NAN_BITS == 0x7E00 else tl.int32, bitcast=True)
+    return tl.minimum(bits, NAN_BITS)

@@ -1,39 +1,36 @@
 """Combine two sources that carry an index along: TPARTARGMIN and its siblings.
 
-A sibling is one function ``(a, b, ORDER, TIE, NAN_BITS) -> where src0 is taken`` and its branch in
+A sibling is one function ``(a, b, NAN, TIE, NAN_BITS) -> where src0 is taken`` and its branch in
 ``combine``.
 """
 
 import triton
 import triton.language as tl
 from pto_gpu.kernels.block import load_vectors, place, pointers, store_vectors, valid_count, vectors_inside
-from pto_gpu.kernels.order import key_with_nan
 
 
 @triton.jit
-def combine_min(a, b, ORDER: tl.constexpr, TIE: tl.constexpr, NAN_BITS: tl.constexpr):
-    """Where src0 is taken: ``k0 < k1``, or ``k0 <= k1`` if ties go to src0, with NaN keys that give the NaN rule."""
-    LOW: tl.constexpr = -(1 << (a.dtype.primitive_bitwidth - 1))
-    HIGH: tl.constexpr = -LOW - 1
-    if ORDER == "propagate":  # the NaN of src0 wins over everything, that of src1 over numbers
-        k0, k1 = key_with_nan(a, NAN_BITS, LOW, True), key_with_nan(b, NAN_BITS, LOW + 1, True)
-    elif ORDER == "number":
-        k0, k1 = key_with_nan(a, NAN_BITS, HIGH, True), key_with_nan(b, NAN_BITS, HIGH, True)
-    elif TIE == "src1":  # select: a < b is false with a NaN
-        k0, k1 = key_with_nan(a, NAN_BITS, HIGH, True), key_with_nan(b, NAN_BITS, LOW, True)
-    else:  # select: b < a is false with a NaN
-        k0, k1 = key_with_nan(a, NAN_BITS, LOW, True), key_with_nan(b, NAN_BITS, HIGH, True)
-    if TIE == "src1":
-        return k0 < k1
+def combine_min(a, b, NAN: tl.constexpr, TIE: tl.constexpr, NAN_BITS: tl.constexpr):
+    """Where src0 is taken: it is less, or not more if ties go to src0; a comparison with a NaN is false."""
+    HALF: tl.constexpr = tl.float16 if NAN_BITS == 0x7E00 else tl.bfloat16
+    FLOAT: tl.constexpr = tl.float32 if a.dtype.primitive_bitwidth == 32 else HALF
+    x, y = a.to(FLOAT, bitcast=True), b.to(FLOAT, bitcast=True)
+    if NAN == "select":
+        return x < y if TIE == "src1" else (y < x) == 0
+    less = x < y if TIE == "src1" else x <= y
+    if NAN == "propagate":  # the NaN of src0 wins over everything, that of src1 over numbers
+        return less | (x != x)
+    elif TIE == "src1":
+        return less | ((x == x) & (y != y))
     else:
-        return k0 <= k1
+        return less | (y != y)
 
 
 @triton.jit
-def combine(a, b, COMBINE: tl.constexpr, ORDER: tl.constexpr, TIE: tl.constexpr, NAN_BITS: tl.constexpr):
+def combine(a, b, COMBINE: tl.constexpr, NAN: tl.constexpr, TIE: tl.constexpr, NAN_BITS: tl.constexpr):
     """The step called ``COMBINE``; by its name, since a kernel inside a torch operator cannot be given a function."""
     if COMBINE == "min":
-        return combine_min(a, b, ORDER, TIE, NAN_BITS)
+        return combine_min(a, b, NAN, TIE, NAN_BITS)
     else:
         tl.static_assert(False, "unknown COMBINE")
 
@@ -49,7 +46,7 @@ def partial_arg(
     dst_val_rows, dst_val_cols, src0_val_rows, src0_val_cols, src1_val_rows, src1_val_cols,
     dst_val_b, dst_val_r, dst_val_c, src0_val_b, src0_val_r, src0_val_c, src1_val_b, src1_val_r, src1_val_c,
     dst_idx_b, dst_idx_r, dst_idx_c, src0_idx_b, src0_idx_r, src0_idx_c, src1_idx_b, src1_idx_r, src1_idx_c,
-    COMBINE: tl.constexpr, ORDER: tl.constexpr, TIE: tl.constexpr, NAN_BITS: tl.constexpr, FULL: tl.constexpr,
+    COMBINE: tl.constexpr, NAN: tl.constexpr, TIE: tl.constexpr, NAN_BITS: tl.constexpr, FULL: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, BT: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
     dst_val_vec: tl.constexpr, src0_val_vec: tl.constexpr, src1_val_vec: tl.constexpr,
     dst_idx_vec: tl.constexpr, src0_idx_vec: tl.constexpr, src1_idx_vec: tl.constexpr, WIDE: tl.constexpr,
@@ -67,7 +64,7 @@ def partial_arg(
         if (tile0 + BT <= batch) & (row0 + BR <= ROWS) & (col0 + BC <= COLS):
             a, b = tl.load(p0), tl.load(p1)
             i, j = tl.load(q0), tl.load(q1)
-            first = combine(a, b, COMBINE, ORDER, TIE, NAN_BITS)
+            first = combine(a, b, COMBINE, NAN, TIE, NAN_BITS)
             tl.store(p, tl.where(first, a, b))
             tl.store(q, tl.where(first, i, j))
         else:
@@ -76,7 +73,7 @@ def partial_arg(
             b = load_vectors(p1, r, c, rows, cols, live, src1_val_vec)
             i = load_vectors(q0, r, c, rows, cols, live, src0_idx_vec)
             j = load_vectors(q1, r, c, rows, cols, live, src1_idx_vec)
-            first = combine(a, b, COMBINE, ORDER, TIE, NAN_BITS)
+            first = combine(a, b, COMBINE, NAN, TIE, NAN_BITS)
             tl.store(p, tl.where(first, a, b), mask=vectors_inside(r, c, rows, cols, live, dst_val_vec))
             tl.store(q, tl.where(first, i, j), mask=vectors_inside(r, c, rows, cols, live, dst_idx_vec))
     else:
@@ -92,7 +89,7 @@ def partial_arg(
         j = load_vectors(q1, r, c, rows1, cols1, live, src1_idx_vec)
         in0 = (r < rows0) & (c < cols0)
         in1 = (r < rows1) & (c < cols1)
-        first = in0 & ((in1 == 0) | combine(a, b, COMBINE, ORDER, TIE, NAN_BITS))
+        first = in0 & ((in1 == 0) | combine(a, b, COMBINE, NAN, TIE, NAN_BITS))
         x = tl.where(first, a, tl.where(in1, b, 0))
         y = tl.where(first, i, tl.where(in1, j, 0))
         store_vectors(p, x, r, c, rows, cols, live, dst_val_vec)

@@ -9,15 +9,31 @@ through them: ``lanes`` makes them of the elements, ``join`` merges two blocks o
 import triton
 import triton.language as tl
 from pto_gpu.kernels.block import load_vectors, place, pointers, valid_count
-from pto_gpu.kernels.order import bits_of_min_key, is_nan, min_key
+from pto_gpu.kernels.order import (
+    bits_of_min_key,
+    from_native,
+    is_nan,
+    is_native,
+    min_key,
+    native_min2,
+    native_minimum,
+    native_minimum_number,
+    to_native,
+)
 
 
 @triton.jit
 def lanes_min(x, column, inside, ORDER: tl.constexpr, NAN_BITS: tl.constexpr):
     """Key of each element, the largest where there is none; for select also ``2 * column + sign`` of each zero."""
     W: tl.constexpr = x.dtype.primitive_bitwidth
-    HIGH: tl.constexpr = (1 << (W - 1)) - 1
-    key = tl.where(inside, min_key(x, ORDER, NAN_BITS), HIGH)
+    HIGH: tl.constexpr = (1 << W) - 1 if ORDER == "unsigned" else (1 << (W - 1)) - 1
+    if is_native(ORDER):
+        INFINITY: tl.constexpr = NAN_BITS & (NAN_BITS << 1)
+        key = to_native(tl.where(inside, x, INFINITY if ORDER == "propagate native" else NAN_BITS), NAN_BITS)
+    else:
+        key = tl.where(inside, min_key(x, ORDER, NAN_BITS), HIGH)
+        if W == 8:
+            key = key.to(tl.int32)
     if ORDER == "select":
         tie = tl.where(inside & (key == 0), 2 * column + (x < 0).to(tl.int32), 0x7FFFFFFF)
     else:
@@ -26,15 +42,24 @@ def lanes_min(x, column, inside, ORDER: tl.constexpr, NAN_BITS: tl.constexpr):
 
 
 @triton.jit
-def join_min(key0, tie0, key1, tie1):
+def join_min(key0, tie0, key1, tie1, ORDER: tl.constexpr):
     """The smaller key and the earlier zero."""
-    return tl.minimum(key0, key1), tl.minimum(tie0, tie1)
+    if is_native(ORDER):
+        key = native_min2(key0, key1, ORDER)
+        return key, key
+    else:
+        return tl.minimum(key0, key1), tl.minimum(tie0, tie1)
 
 
 @triton.jit
 def fold_min(key, tie, ORDER: tl.constexpr):
-    """Over the columns; an integer minimum, in which the compiler has no NaN to get wrong."""
-    least = tl.min(key, axis=2, keep_dims=True).to(key.dtype)
+    """Over the columns; ``tl.min`` has integers only, in which the compiler has no NaN to get wrong."""
+    if ORDER == "propagate native":
+        least = tl.reduce(key, 2, native_minimum, keep_dims=True)
+    elif ORDER == "number native":
+        least = tl.reduce(key, 2, native_minimum_number, keep_dims=True)
+    else:
+        least = tl.min(key, axis=2, keep_dims=True).to(key.dtype)
     if ORDER == "select":
         return least, tl.min(tie, axis=2, keep_dims=True)
     else:
@@ -44,7 +69,10 @@ def fold_min(key, tie, ORDER: tl.constexpr):
 @triton.jit
 def finish_min(key, tie, first, ORDER: tl.constexpr, NAN_BITS: tl.constexpr):
     """The result's bits. Select: a NaN in front stays (nothing is less), and of the zeros the first is kept."""
-    bits = bits_of_min_key(key, ORDER, NAN_BITS)
+    if is_native(ORDER):
+        bits = from_native(key, NAN_BITS)
+    else:
+        bits = bits_of_min_key(key, ORDER, NAN_BITS)
     if ORDER == "select":
         LOW: tl.constexpr = -(1 << (key.dtype.primitive_bitwidth - 1))
         bits = tl.where(key == 0, tl.where(tie % 2 == 1, LOW, 0), bits)
@@ -62,10 +90,10 @@ def lanes(x, column, inside, COMBINE: tl.constexpr, ORDER: tl.constexpr, NAN_BIT
 
 
 @triton.jit
-def join(key0, tie0, key1, tie1, COMBINE: tl.constexpr):
+def join(key0, tie0, key1, tie1, COMBINE: tl.constexpr, ORDER: tl.constexpr):
     """Two blocks of the same row merged, element by element."""
     if COMBINE == "min":
-        return join_min(key0, tie0, key1, tie1)
+        return join_min(key0, tie0, key1, tie1, ORDER)
     else:
         tl.static_assert(False, "unknown COMBINE")
 
@@ -129,7 +157,7 @@ def row_reduce(
             p += BC * step
             x = load_rows(p, r, c, rows, cols - start, live, whole, src_vec, UNBROKEN)
             key1, tie1 = lanes(x, start + c, c < cols - start, COMBINE, ORDER, NAN_BITS)
-            key, tie = join(key, tie, key1, tie1, COMBINE)
+            key, tie = join(key, tie, key1, tie1, COMBINE, ORDER)
     key, tie = fold(key, tie, COMBINE, ORDER)
     zero = tl.zeros((1, 1, 1), tl.int32)
     here = live & (r < rows)

@@ -144,7 +144,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from pto_gpu.backends.triton import kernel_of
-from pto_gpu.backends.triton_plan import BLOCK_BYTES, Shape, make_plan
+from pto_gpu.backends.triton_plan import NVIDIA, Shape, make_plan
 from pto_gpu.isa import instructions
 from pto_gpu.numerics import Numerics
 from pto_gpu.types import ELEMENT_TYPES
@@ -152,7 +152,7 @@ from pto_gpu.types import ELEMENT_TYPES
 for record in instructions().values():
     names = [o.name for o in (*record.dsts, *record.sources)]
     shape = Shape(1, 64, (64, 64, 1), ELEMENT_TYPES["f16"], True)
-    plan = make_plan(record, dict.fromkeys(names, shape), Numerics(), False, BLOCK_BYTES)
+    plan = make_plan(record, dict.fromkeys(names, shape), Numerics(), False, NVIDIA)
     arguments = {"batch": 1, **plan.strides, **plan.constants}
     for name in names:
         arguments[f"{name}_rows"], arguments[f"{name}_cols"] = 1, 64

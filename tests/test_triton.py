@@ -53,9 +53,8 @@ def _call(name: str, dtype: str, rows: int, cols: int, batch: int = 2, **region:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks so small that every loop and every split of rows, columns and tiles is taken."""
-    monkeypatch.setattr(triton_plan, "HOST_BLOCK_BYTES", 512)
-    monkeypatch.setattr(triton_plan, "BLOCK_BYTES", 512)
-    monkeypatch.setattr(triton_plan, "_plans", {})
+    small = backend_triton.machine()._replace(block=triton_plan.Block(512, triton_plan.THREADS_PER_SOURCE))
+    monkeypatch.setattr(backend_triton, "machine", lambda: small)
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -97,7 +96,7 @@ def test_row_strides_and_unaligned_bases(name: str, stride: int, offset: int, rn
                 x, ty, 6, 1 if record.family == "row_reduce" and o.name == "dst" else 29
             )
     call = Call(record, tiles["triton"], pto.NUMERICS["isa"], "error", "a5")
-    plan = triton_plan.plan_of(call, host=True)
+    plan = triton_plan.plan_of(call, triton_plan.INTERPRETER)
     aligned = stride % 8 == 0 and offset % 8 == 0
     assert {plan.constants[f"{n}_vec"] for n in plan.operands} == {8 if aligned else 1}
     for backend, operands in tiles.items():
@@ -142,19 +141,19 @@ def test_offsets_past_2_to_the_31(step: int, rng: np.random.Generator) -> None:
         "error",
         "a5",
     )
-    assert triton_plan.plan_of(call, host=True).constants["WIDE"]
+    assert triton_plan.plan_of(call, triton_plan.INTERPRETER).constants["WIDE"]
     backend_triton.run(call)
     assert_same(far, wanted, "dst")
     assert not _call_is_wide("TPARTMIN")
 
 
 def _call_is_wide(name: str) -> bool:
-    wide: bool = triton_plan.plan_of(_call(name, "i8", 2, 32), host=False).constants["WIDE"]
+    wide: bool = triton_plan.plan_of(_call(name, "i8", 2, 32), triton_plan.GPU).constants["WIDE"]
     return wide
 
 
 def test_a_batch_past_65535_programs_stays_on_one_axis() -> None:
-    plan = triton_plan.plan_of(_call("TPARTMIN", "f32", 64, 64), host=False)
+    plan = triton_plan.plan_of(_call("TPARTMIN", "f32", 64, 64), triton_plan.GPU)
     assert plan.programs(10_000_000) == 40_000_000
     assert plan.programs(1) == 4
 
@@ -177,7 +176,7 @@ def test_65537_tiles(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("name", list(instructions()))
 def test_nothing_is_specialised_on_a_number(name: str) -> None:
     """Batch, counts and strides are run-time values: 1, 3, 16 and 17 tiles are one compilation."""
-    plans = {id(triton_plan.plan_of(_call(name, "f16", 16, 16, n), host=False)) for n in (1, 3, 16, 17)}
+    plans = {id(triton_plan.plan_of(_call(name, "f16", 16, 16, n), triton_plan.GPU)) for n in (1, 3, 16, 17)}
     assert len(plans) == 1
     family = str(instructions()[name].family)
     program = f"""
@@ -193,15 +192,15 @@ print(*free)
 
 
 def test_partial_regions_share_a_specialisation() -> None:
-    plans = [triton_plan.plan_of(_call("TPARTMIN", "f32", 16, 16, 4, valid_row=v), host=False) for v in (3, 7, 15)]
+    plans = [triton_plan.plan_of(_call("TPARTMIN", "f32", 16, 16, 4, valid_row=v), triton_plan.GPU) for v in (3, 7, 15)]
     assert plans[0] is plans[1] is plans[2]
     assert not plans[0].full
-    assert triton_plan.plan_of(_call("TPARTMIN", "f32", 16, 16), host=False).full
+    assert triton_plan.plan_of(_call("TPARTMIN", "f32", 16, 16), triton_plan.GPU).full
 
 
 def test_counts_of_tiles_are_uploaded_once() -> None:
     call = _call("TPARTMIN", "f32", 16, 16, 4, valid_row=np.array([1, 2, 3, 4], np.int32))
-    plan = triton_plan.plan_of(call, host=False)
+    plan = triton_plan.plan_of(call, triton_plan.GPU)
     first = backend_triton.arguments_of(call, plan)
     again = backend_triton.arguments_of(call, plan)
     assert first["dst_rows"] is again["dst_rows"]
@@ -212,7 +211,7 @@ def test_counts_of_tiles_are_uploaded_once() -> None:
 def test_full_contiguous_tiles_are_one_row() -> None:
     """So that 127x64 or 7x448 waste no lanes on padding."""
     for rows, cols in ((127, 64), (7, 448), (238, 40), (16, 16)):
-        constants = triton_plan.plan_of(_call("TPARTMIN", "f32", rows, cols), host=False).constants
+        constants = triton_plan.plan_of(_call("TPARTMIN", "f32", rows, cols), triton_plan.GPU).constants
         assert (constants["ROWS"], constants["COLS"]) == (1, rows * cols)
 
 

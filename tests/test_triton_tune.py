@@ -19,7 +19,7 @@ from rig import assert_same
 import pto_gpu as pto
 from pto_gpu.backends import triton as backend
 from pto_gpu.backends import triton_tune
-from pto_gpu.backends.triton_plan import Block, Plan, plan_of
+from pto_gpu.backends.triton_plan import Block, Machine, Plan, plan_of
 from pto_gpu.backends.triton_tune import CANDIDATES, Tuner
 from pto_gpu.isa import instructions
 from pto_gpu.isa.record import Call, Kind
@@ -60,20 +60,20 @@ def call_of(name: str, dtype: str, tiles: dict[str, pto.TileBuf] | None = None, 
 
 
 def tuned(tuner: Tuner, call: Call) -> Plan:
-    return tuner.tuned(call, plan_of(call, host=False))
+    return tuner.tuned(call, plan_of(call, Machine()))
 
 
 def test_the_fastest_block_is_chosen_once(tmp_path: Path) -> None:
     timer = best(3)
     tuner, call = Tuner(backend.launch, tmp_path / "tuned.json", timer), call_of("TPARTMIN", "f32")
-    assert tuned(tuner, call) is plan_of(call, host=False, block=CANDIDATES[3])
-    assert tuned(tuner, call) is plan_of(call, host=False, block=CANDIDATES[3])
+    assert tuned(tuner, call) is plan_of(call, Machine(CANDIDATES[3]))
+    assert tuned(tuner, call) is plan_of(call, Machine(CANDIDATES[3]))
     assert timer.asked == len(CANDIDATES)
 
 
 def test_a_tie_goes_to_the_fixed_rule() -> None:
     call = call_of("TPARTMIN", "f32")
-    assert tuned(Tuner(backend.launch, None, Script(1.0, 1.0, 1.0, 1.0, 1.0)), call) is plan_of(call, host=False)
+    assert tuned(Tuner(backend.launch, None, Script(1.0, 1.0, 1.0, 1.0, 1.0)), call) is plan_of(call, Machine())
 
 
 def test_a_second_process_times_nothing(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_second_process_times_nothing(tmp_path: Path) -> None:
     assert first.asked == 2 * len(CANDIDATES)
     tuner = Tuner(backend.launch, path, second)
     for call in calls:
-        assert tuned(tuner, call) is plan_of(call, host=False, block=CANDIDATES[1])
+        assert tuned(tuner, call) is plan_of(call, Machine(CANDIDATES[1]))
     assert second.asked == 0
     assert [p.name for p in path.parent.iterdir()] == ["tuned.json"]
 
@@ -135,7 +135,7 @@ def test_every_candidate_gives_the_same_bits(op: str, dtypes: tuple[str, ...], b
     from pto_gpu.campaign.settings import Campaign
 
     def execute(call: Call) -> None:
-        backend.launch(call, plan_of(call, host=False, block=block))
+        backend.launch(call, plan_of(call, Machine(block)))
 
     assert run_on_device(Campaign(op, dtypes, tiles=7, backend="triton"), execute, device=DEVICE).equal
 
@@ -159,9 +159,9 @@ def test_a_damaged_file_costs_the_timing_only(content: bytes, tmp_path: Path) ->
     path = tmp_path / "tuned.json"
     path.write_bytes(content)
     call = call_of("TPARTMIN", "f32")
-    assert tuned(Tuner(backend.launch, path, best(2)), call) is plan_of(call, host=False, block=CANDIDATES[2])
+    assert tuned(Tuner(backend.launch, path, best(2)), call) is plan_of(call, Machine(CANDIDATES[2]))
     again = best(1)
-    assert tuned(Tuner(backend.launch, path, again), call) is plan_of(call, host=False, block=CANDIDATES[2])
+    assert tuned(Tuner(backend.launch, path, again), call) is plan_of(call, Machine(CANDIDATES[2]))
     assert again.asked == 0
 
 
@@ -170,10 +170,10 @@ def test_a_block_that_is_no_candidate_is_not_used(tmp_path: Path) -> None:
     tuned(Tuner(backend.launch, path, best(2)), call)
     held = json.loads(path.read_text())
     path.write_text(json.dumps({key: [3, 5] for key in held}))
-    assert tuned(Tuner(backend.launch, path, best(1)), call) is plan_of(call, host=False, block=CANDIDATES[1])
+    assert tuned(Tuner(backend.launch, path, best(1)), call) is plan_of(call, Machine(CANDIDATES[1]))
     path.write_text(json.dumps({key: list(map(float, CANDIDATES[2])) for key in held}))
     plan = tuned(Tuner(backend.launch, path, best(1)), call)
-    assert plan.constants == plan_of(call, host=False, block=CANDIDATES[2]).constants
+    assert plan.constants == plan_of(call, Machine(CANDIDATES[2])).constants
     assert type(plan.threads) is int
 
 
@@ -181,7 +181,7 @@ def test_a_file_that_cannot_be_written_breaks_nothing(tmp_path: Path, caplog: py
     (tmp_path / "file").write_text("")
     call = call_of("TPARTMIN", "f32")
     for path in (tmp_path / "file" / "tuned.json", tmp_path / ("x" * 300) / "tuned.json", None):
-        assert tuned(Tuner(backend.launch, path, best(2)), call) is plan_of(call, host=False, block=CANDIDATES[2])
+        assert tuned(Tuner(backend.launch, path, best(2)), call) is plan_of(call, Machine(CANDIDATES[2]))
     assert [r.message[:33] for r in caplog.records] == ["what tuning found is not kept: [E"] * 2
 
 
@@ -199,7 +199,7 @@ def test_a_candidate_that_fails_is_passed_over() -> None:
         raise RuntimeError("out of resource: shared memory")
 
     call, timer = call_of("TPARTMIN", "f32"), best(0)
-    fixed = plan_of(call, host=False)
+    fixed = plan_of(call, Machine())
     assert tuned(Tuner(backend.launch, None, failing), call) is fixed
 
     def first_fails(action: Callable[[], None]) -> float:
@@ -212,10 +212,10 @@ def test_a_call_too_small_to_be_timed_is_not_and_is_not_remembered(monkeypatch: 
     monkeypatch.setattr(triton_tune, "LEAST_BYTES", 5 * 8 * 32 * 4 + 1)
     timer, call = best(2), call_of("TPARTMIN", "f32")
     tuner = Tuner(backend.launch, None, timer)
-    assert tuned(tuner, call) is plan_of(call, host=False)
+    assert tuned(tuner, call) is plan_of(call, Machine())
     assert timer.asked == 0
     monkeypatch.setattr(triton_tune, "LEAST_BYTES", 1)
-    assert tuned(tuner, call) is plan_of(call, host=False, block=CANDIDATES[2])
+    assert tuned(tuner, call) is plan_of(call, Machine(CANDIDATES[2]))
 
 
 def test_no_thread_is_left_with_less_than_a_vector() -> None:
@@ -225,13 +225,13 @@ def test_no_thread_is_left_with_less_than_a_vector() -> None:
     types = {o.name: value if o.kind is Kind.VALUE else index for o in record.operands}
     call = Call(record, {n: pto.TileBuf.zeros(t, 5, DEVICE) for n, t in types.items()}, pto.NUMERICS["isa"], "", "a5")
     tuned(Tuner(backend.launch, None, timer), call)
-    assert timer.asked == sum(plan_of(call, host=False, block=b).threads * 16 <= b.bytes for b in CANDIDATES) == 3
+    assert timer.asked == sum(plan_of(call, Machine(b)).threads * 16 <= b.bytes for b in CANDIDATES) == 3
 
 
 def test_a_call_that_is_captured_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     timer, call = best(2), call_of("TPARTMIN", "f32")
     monkeypatch.setattr(triton_tune, "_capturing", lambda: True)
-    assert tuned(Tuner(backend.launch, None, timer), call) is plan_of(call, host=False)
+    assert tuned(Tuner(backend.launch, None, timer), call) is plan_of(call, Machine())
     assert timer.asked == 0
 
 
@@ -251,7 +251,7 @@ def test_no_memory_for_timing_is_no_error() -> None:
         raise torch.OutOfMemoryError("no")
 
     call = call_of("TPARTMIN", "f32")
-    assert tuned(Tuner(launch, None, best(2)), call) is plan_of(call, host=False)
+    assert tuned(Tuner(launch, None, best(2)), call) is plan_of(call, Machine())
 
 
 def test_it_is_off_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,7 +285,7 @@ def test_a_call_goes_through_the_tuner(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend, "launch", launch)
     call = call_of("TPARTMIN", "f32")
     backend.run(call)
-    assert launched == [plan_of(call, host=False, block=b) for b in (*CANDIDATES, CANDIDATES[2])]
+    assert launched == [plan_of(call, backend.machine()._replace(block=b)) for b in (*CANDIDATES, CANDIDATES[2])]
 
 
 def test_the_file_is_in_the_users_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def unsupported(call: Call) -> str | None:
 
 def run(call: Call) -> None:
     """Run a checked call with at least one tile, on the current stream of the tiles' device."""
-    plan = triton_plan.plan_of(call, host=INTERPRETED)
+    plan = triton_plan.plan_of(call, machine())
     tuner = _tuner()
     launch(call, plan if tuner is None else tuner.tuned(call, plan))
 
@@ -79,16 +79,28 @@ def kernel_of(plan: Plan) -> Any:
 
 
 def warps(threads: int) -> int:
-    """The warps that ``threads`` are on this machine."""
-    return threads // _warp_size()
+    """The warps that ``threads`` are on this machine: of 32, or the 64 of an AMD wavefront."""
+    target = _target()
+    return threads // (32 if target is None else int(target.warp_size))
 
 
 @functools.cache
-def _warp_size() -> int:
-    """Threads of a warp: 32, or the 64 of an AMD wavefront; 32 where there is no GPU to ask."""
-    if INTERPRETED or not torch.cuda.is_available():
-        return 32
-    return int(triton.runtime.driver.active.get_current_target().warp_size)
+def machine() -> triton_plan.Machine:
+    """What plans must know of this machine."""
+    if INTERPRETED:
+        return triton_plan.INTERPRETER
+    target = _target()
+    # Minima with NaN are instructions from sm_80 on.
+    return triton_plan.NVIDIA if target and target.backend == "cuda" and target.arch >= 80 else triton_plan.GPU
+
+
+@functools.cache
+def _target() -> Any:
+    """What Triton compiles for; None where it interprets, or finds no GPU."""
+    try:
+        return None if INTERPRETED else triton.runtime.driver.active.get_current_target()
+    except RuntimeError:
+        return None
 
 
 def arguments_of(call: Call, plan: Plan) -> dict[str, Any]:

@@ -32,6 +32,22 @@ class Block(NamedTuple):
     threads_per_source: int
 
 
+class Machine(NamedTuple):
+    """What a plan must know of where it runs.
+
+    ``block``: what the fixed rule makes of an operand. ``native_minimum``: its own minimum of floats may be used, see
+    :mod:`pto_gpu.kernels.order`.
+    """
+
+    block: Block = Block(BLOCK_BYTES, THREADS_PER_SOURCE)
+    native_minimum: bool = False
+
+
+INTERPRETER: Final = Machine(Block(HOST_BLOCK_BYTES, THREADS_PER_SOURCE))
+GPU: Final = Machine()
+NVIDIA: Final = Machine(native_minimum=True)
+
+
 class Shape(NamedTuple):
     """How one operand lies in memory: capacity and strides in elements, and whether its base is 16-byte aligned."""
 
@@ -65,6 +81,7 @@ class Shape(NamedTuple):
 class Plan:
     """One specialisation. ``operands``: those the kernel takes. ``swapped``: rows and columns are exchanged."""
 
+    machine: Machine
     family: str
     operands: tuple[str, ...]
     full: bool
@@ -86,9 +103,8 @@ class Plan:
 _plans: dict[tuple[Any, ...], Plan] = {}
 
 
-def plan_of(call: Call, *, host: bool, block: Block | None = None) -> Plan:
-    """The plan of a call; made once for each combination of static facts. ``block``: default the fixed rule's."""
-    block = block or Block(HOST_BLOCK_BYTES if host else BLOCK_BYTES, THREADS_PER_SOURCE)
+def plan_of(call: Call, machine: Machine) -> Plan:
+    """The plan of a call; made once for each combination of static facts."""
     instruction, tiles = call.instruction, call.tiles
     names = tuple(o.name for o in (*instruction.dsts, *instruction.sources))
     # A row reduction's dst has src's rows, whatever its capacity, and one column that counts.
@@ -97,7 +113,7 @@ def plan_of(call: Call, *, host: bool, block: Block | None = None) -> Plan:
     full = full and all(tiles[n].region.uniform for n in whole)
     memories = [tiles[n].memory for n in names]
     facts = tuple((m.strides, m.address % VECTOR_BYTES == 0) for m in memories)
-    key = (instruction.name, tuple(tiles[n].type for n in names), facts, call.rules, full, block)
+    key = (instruction.name, tuple(tiles[n].type for n in names), facts, call.rules, full, machine)
     plan = _plans.get(key)
     if plan is None:
         shapes = {
@@ -106,17 +122,12 @@ def plan_of(call: Call, *, host: bool, block: Block | None = None) -> Plan:
         }
         if len(_plans) > 4096:  # types of a long fuzzing run must not pile up
             _plans.clear()
-        plan = _plans[key] = make_plan(instruction, shapes, call.rules, full, *block)
+        plan = _plans[key] = make_plan(instruction, shapes, call.rules, full, machine)
     return plan
 
 
 def make_plan(
-    instruction: Instruction,
-    shapes: Mapping[str, Shape],
-    rules: Numerics,
-    full: bool,
-    block_bytes: int,
-    threads_per_source: int = THREADS_PER_SOURCE,
+    instruction: Instruction, shapes: Mapping[str, Shape], rules: Numerics, full: bool, machine: Machine
 ) -> Plan:
     """The plan for operands of these shapes; ``full``: everything is valid everywhere."""
     first = shapes[instruction.dsts[0].name]
@@ -133,18 +144,18 @@ def make_plan(
         grid = shapes[instruction.dsts[0].name]
     sources = len(instruction.sources)
     size = max(s.element.itemsize for s in shapes.values())
-    elements = block_bytes * (2 if sources == 1 else 1) // size
+    elements = machine.block.bytes * (2 if sources == 1 else 1) // size
     bt, br, bc = block_shape(grid.rows, grid.cols, elements)
     constants: dict[str, Any] = {"FULL": full, "ROWS": grid.rows, "COLS": grid.cols, "BT": bt, "BR": br, "BC": bc}
-    constants |= {"COMBINE": instruction.combine} | rule_constants(first.element, rules)
+    constants |= {"COMBINE": instruction.combine} | rule_constants(first.element, rules, machine)
     strides: dict[str, int] = {}
     for name, shape in shapes.items():
         vector = constants[f"{name}_vec"] = shape.vector
         for axis, step in zip("brc", shape.strides, strict=True):
             strides[f"{name}_{axis}"] = step // max(vector, 1)
     constants["WIDE"] = any(_reach(s, bt, br, bc) >= 1 << 31 for s in shapes.values())
-    threads = threads_per_source * max(sources, 2)
-    return Plan(instruction.family, tuple(shapes), full, swapped, threads, strides, constants)
+    threads = machine.block.threads_per_source * max(sources, 2)
+    return Plan(machine, instruction.family, tuple(shapes), full, swapped, threads, strides, constants)
 
 
 def _adjacent(shapes: Any) -> int:
@@ -175,11 +186,17 @@ def _split(extent: int, limit: int, least: int) -> int:
     return best
 
 
-def rule_constants(element: ElementType, rules: Numerics) -> dict[str, Any]:
-    """The rule set as the kernels want it; see :mod:`pto_gpu.kernels.order`."""
-    integers = "unsigned" if element.kind == "u" else "signed"
+def rule_constants(element: ElementType, rules: Numerics, machine: Machine) -> dict[str, Any]:
+    """The rule set as the kernels want it; for ``ORDER`` see :mod:`pto_gpu.kernels.order`."""
+    if not element.is_float:
+        order = "unsigned" if element.kind == "u" else "signed"
+    elif machine.native_minimum and rules.nan != "select":
+        order = f"{rules.nan} native"
+    else:
+        order = rules.nan
     return {
-        "ORDER": rules.nan if element.is_float else integers,
+        "ORDER": order,
+        "NAN": rules.nan,
         "TIE": rules.tie,
         "ZERO": rules.zero,
         "NAN_BITS": element.canonical_nan or 0,

@@ -22,7 +22,7 @@ import torch
 import triton
 
 from pto_gpu import __version__
-from pto_gpu.backends.triton_plan import BLOCK_BYTES, THREADS_PER_SOURCE, VECTOR_BYTES, Block, Plan, plan_of
+from pto_gpu.backends.triton_plan import BLOCK_BYTES, THREADS_PER_SOURCE, VECTOR_BYTES, Block, Machine, Plan, plan_of
 from pto_gpu.cores import count_from_environment
 from pto_gpu.interop import adopt
 from pto_gpu.isa.record import Call, Role
@@ -83,15 +83,16 @@ class Tuner:
         block = self._known.get(key)
         if block is None:
             with self._lock:
-                block = self._known.get(key) or self._choose(call, key)
-        return plan if block is None else plan_of(call, host=False, block=block)
+                block = self._known.get(key) or self._choose(call, key, plan.machine)
+        return plan if block is None else plan_of(call, plan.machine._replace(block=block))
 
-    def _choose(self, call: Call, key: str) -> Block | None:
+    def _choose(self, call: Call, key: str, machine: Machine) -> Block | None:
         if _operand_bytes(call) < LEAST_BYTES or _capturing():
             return None  # another time
         try:
             sample = _sample(call)
-            times = {block: self._time(sample, block) for block in CANDIDATES if _fills_vectors(call, block)}
+            plans = {block: plan_of(sample, machine._replace(block=block)) for block in CANDIDATES}
+            times = {block: self._time(sample, plan) for block, plan in plans.items() if _fills_vectors(plan)}
         except torch.OutOfMemoryError:
             return None
         block = min(times, key=lambda b: times[b])
@@ -101,8 +102,7 @@ class Tuner:
         self._write()
         return block
 
-    def _time(self, call: Call, block: Block) -> float:
-        plan = plan_of(call, host=False, block=block)
+    def _time(self, call: Call, plan: Plan) -> float:
         device = call.tiles[plan.operands[0]].device
         try:
             with contextlib.nullcontext() if device == "cpu" else torch.cuda.device(device):
@@ -110,7 +110,7 @@ class Tuner:
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # too much shared memory, say: the others are still good
-            _log.warning("tuning %s: %s: %s", call.instruction.name, block, error)
+            _log.warning("tuning %s: %s: %s", call.instruction.name, plan.machine.block, error)
             return float("inf")
 
     def _read(self) -> dict[str, Block]:
@@ -152,9 +152,9 @@ def _key(call: Call, plan: Plan) -> str:
     return "; ".join((_device_name(tiles[0].device), *versions, what, regions, *shapes))
 
 
-def _fills_vectors(call: Call, block: Block) -> bool:
+def _fills_vectors(plan: Plan) -> bool:
     """Whether each thread has a vector at least: an instruction of four sources has more threads."""
-    return block.bytes >= VECTOR_BYTES * plan_of(call, host=False, block=block).threads
+    return plan.machine.block.bytes >= VECTOR_BYTES * plan.threads
 
 
 def _capturing() -> bool:

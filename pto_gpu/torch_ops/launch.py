@@ -12,7 +12,7 @@ from torch.library import wrap_triton
 
 from pto_gpu import interop
 from pto_gpu.backends import triton as backend
-from pto_gpu.backends.triton_plan import BLOCK_BYTES, HOST_BLOCK_BYTES, INTEGERS, VECTOR_BYTES, Plan, Shape, make_plan
+from pto_gpu.backends.triton_plan import INTEGERS, VECTOR_BYTES, Plan, Shape, make_plan
 from pto_gpu.checks import check_memory
 from pto_gpu.isa import instruction
 from pto_gpu.isa.record import Call, Instruction
@@ -84,5 +84,4 @@ def _plan(
     name: str, facts: tuple[tuple[str, TileBufType, tuple[int, int, int], bool], ...], rules: Numerics, full: bool
 ) -> Plan:
     shapes = {n: Shape(ty.rows, ty.cols, strides, ty.element, aligned) for n, ty, strides, aligned in facts}
-    block_bytes = HOST_BLOCK_BYTES if backend.INTERPRETED else BLOCK_BYTES
-    return make_plan(instruction(name), shapes, rules, full, block_bytes)
+    return make_plan(instruction(name), shapes, rules, full, backend.machine())

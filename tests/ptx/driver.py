@@ -23,9 +23,9 @@ from ptx.program import Program, parse
 class _Utils:
     """What Triton asks of a driver's library."""
 
-    def load_binary(self, name: str, *_: Any) -> tuple[None, str, int, int, int]:
+    def load_binary(self, name: str, *_: Any) -> tuple[str, str, int, int, int]:
         """Module, function, registers, spills, most threads of a program: there is nothing to load."""
-        return None, name, 0, 0, 1024
+        return name, name, 0, 0, 1024
 
     def unload_module(self, *_: Any) -> None:
         """Nothing was loaded."""

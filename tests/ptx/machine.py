@@ -101,7 +101,9 @@ class _Machine:
             dst, *sources = operands
             types = operation.types(opcode, len(sources))
             values = [self._value(x, t) for x, t in zip(sources, types, strict=True)]
-            self._write(dst, operation.compute(opcode, *values))
+            result = operation.compute(opcode, *values)
+            for number, name in enumerate(names := dst.split("|")):  # a predicate for each half of a register
+                self._write(name, result[number :: len(names)])
 
     def _register(self, name: str) -> Array:
         """The bits of a register in the threads at hand."""
@@ -202,9 +204,9 @@ class _Machine:
             other = np.arange(WARP) ^ int(operands[2], 0)
             self._write(operands[0].partition("|")[0], values[:, other].ravel())
         elif name == "redux":
-            least = {"min": np.min, "max": np.max}[opcode[2]]
+            step = OPERATIONS[opcode[2]].compute
             values = self._value(operands[1], opcode[-1]).reshape(-1, WARP)
-            self._write(operands[0], np.repeat(least(values, axis=1), WARP))
+            self._write(operands[0], np.repeat(step(opcode, *values.T), WARP))
         elif name == "ldmatrix":
             self._load_matrices(opcode, *operands)
         elif name == "stmatrix":

@@ -5,6 +5,7 @@ A NaN that an instruction makes has the bits that NVIDIA's ISA says: ``7fffffff`
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -58,6 +59,33 @@ def _arithmetic(compute: Callable[..., Array]) -> Operation:
         return _canonical(compute(*halves)).view(TYPES[kind])
 
     return Operation(_all_alike, on_values)
+
+
+def _extreme(compute: Callable[..., Array]) -> Operation:
+    """``min`` or ``max``: -0 comes before +0, and a NaN wins with ``.NaN`` and loses without."""
+
+    def on_values(opcode: tuple[str, ...], *values: Array) -> Array:
+        if "ftz" in opcode or "xorsign" in opcode:
+            raise NotImplementedError(".".join(opcode))
+
+        def step(a: Array, b: Array) -> Array:
+            if a.dtype.kind in "iu":
+                return compute(a, b)
+            key_a, key_b = _order_key(a), _order_key(b)
+            first = np.where(compute(key_a, key_b) == key_a, a, b)
+            if "NaN" in opcode:
+                return np.where(np.isnan(a) | np.isnan(b), np.nan, first).astype(a.dtype)
+            return np.where(np.isnan(a), b, np.where(np.isnan(b), a, first))
+
+        return _arithmetic(lambda a, *others: functools.reduce(step, others, a)).compute(opcode, *values)
+
+    return Operation(_all_alike, on_values)
+
+
+def _order_key(x: Array) -> Array:
+    """Integers in the order of floats."""
+    bits = x.view(f"i{x.dtype.itemsize}").astype(np.int64)
+    return np.where(bits < 0, -1 - (bits & ((1 << (8 * x.dtype.itemsize - 1)) - 1)), bits)
 
 
 def _magnitude(x: Array) -> Array:
@@ -121,6 +149,10 @@ _CONNECTIVES = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xo
 
 
 def _compare(opcode: tuple[str, ...], a: Array, b: Array, *other: Array) -> Array:
+    """A predicate, or one for each half of a register."""
+    kind = opcode[-1]
+    if kind.endswith("x2"):
+        a, b = (x.view(TYPES[kind.removesuffix("x2")]) for x in (a, b))
     found = _COMPARISONS[opcode[1]](a, b)
     return _CONNECTIVES[opcode[2]](found, *other) if other else found
 
@@ -172,8 +204,8 @@ def _table(_: tuple[str, ...], a: Array, b: Array, c: Array, table: Array) -> Ar
 OPERATIONS = {
     "add": _arithmetic(np.add),
     "sub": _arithmetic(np.subtract),
-    "min": _arithmetic(np.minimum),
-    "max": _arithmetic(np.maximum),
+    "min": _extreme(np.minimum),
+    "max": _extreme(np.maximum),
     "abs": _arithmetic(_magnitude),
     "neg": _arithmetic(np.negative),
     "div": _arithmetic(lambda a, b: (a - np.fmod(a, b)) // b),  # towards zero
