@@ -66,12 +66,6 @@ def bits_of_min_key(key, ORDER: tl.constexpr, NAN_BITS: tl.constexpr):
 
 
 @triton.jit
-def is_native(ORDER: tl.constexpr):
-    """Whether floats are compared by the hardware's minimum."""
-    return ORDER == "propagate native" or ORDER == "number native"
-
-
-@triton.jit
 def to_native(x, NAN_BITS: tl.constexpr):
     """The float with bits x; bf16 as the f32 that it is the upper half of."""
     if NAN_BITS == 0x7FC0:

@@ -6,13 +6,13 @@ A sibling is one function ``(a, b, ORDER, NAN_BITS) -> bits`` and its branch in 
 import triton
 import triton.language as tl
 from pto_gpu.kernels.block import combine_whole, load_vectors, place, pointers, store_vectors, valid_count
-from pto_gpu.kernels.order import bits_of_min_key, from_native, is_native, key_with_nan, min_key, native_min2, to_native
+from pto_gpu.kernels.order import bits_of_min_key, from_native, key_with_nan, min_key, native_min2, to_native
 
 
 @triton.jit
 def combine_min(a, b, ORDER: tl.constexpr, NAN_BITS: tl.constexpr):
     """``min2``: select is ``b < a ? b : a``, false with a NaN on either side."""
-    if is_native(ORDER):
+    if ORDER == "propagate native" or ORDER == "number native":
         return from_native(native_min2(to_native(a, NAN_BITS), to_native(b, NAN_BITS), ORDER), NAN_BITS)
     elif ORDER == "select":
         LOW: tl.constexpr = -(1 << (a.dtype.primitive_bitwidth - 1))

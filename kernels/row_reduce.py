@@ -13,7 +13,6 @@ from pto_gpu.kernels.order import (
     bits_of_min_key,
     from_native,
     is_nan,
-    is_native,
     min_key,
     native_min2,
     native_minimum,
@@ -27,7 +26,7 @@ def lanes_min(x, column, inside, ORDER: tl.constexpr, NAN_BITS: tl.constexpr):
     """Key of each element, the largest where there is none; for select also ``2 * column + sign`` of each zero."""
     W: tl.constexpr = x.dtype.primitive_bitwidth
     HIGH: tl.constexpr = (1 << W) - 1 if ORDER == "unsigned" else (1 << (W - 1)) - 1
-    if is_native(ORDER):
+    if ORDER == "propagate native" or ORDER == "number native":
         INFINITY: tl.constexpr = NAN_BITS & (NAN_BITS << 1)
         key = to_native(tl.where(inside, x, INFINITY if ORDER == "propagate native" else NAN_BITS), NAN_BITS)
     else:
@@ -44,7 +43,7 @@ def lanes_min(x, column, inside, ORDER: tl.constexpr, NAN_BITS: tl.constexpr):
 @triton.jit
 def join_min(key0, tie0, key1, tie1, ORDER: tl.constexpr):
     """The smaller key and the earlier zero."""
-    if is_native(ORDER):
+    if ORDER == "propagate native" or ORDER == "number native":
         key = native_min2(key0, key1, ORDER)
         return key, key
     else:
@@ -69,7 +68,7 @@ def fold_min(key, tie, ORDER: tl.constexpr):
 @triton.jit
 def finish_min(key, tie, first, ORDER: tl.constexpr, NAN_BITS: tl.constexpr):
     """The result's bits. Select: a NaN in front stays (nothing is less), and of the zeros the first is kept."""
-    if is_native(ORDER):
+    if ORDER == "propagate native" or ORDER == "number native":
         bits = from_native(key, NAN_BITS)
     else:
         bits = bits_of_min_key(key, ORDER, NAN_BITS)
