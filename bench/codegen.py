@@ -9,7 +9,6 @@ too, for every element size x shape x {alone, like a partner, by row}.
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import multiprocessing
 import os
@@ -28,7 +27,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from pto_gpu.backends.triton_plan import GPU, NVIDIA, VECTOR_BYTES, Plan, Shape, make_plan
+from pto_gpu.backends.triton import COMPILER_OPTIONS, kernel_of
+from pto_gpu.backends.triton_plan import VECTOR_BYTES, Plan, Shape, machine_of, make_plan
 from pto_gpu.isa import instructions
 from pto_gpu.isa.record import Family, Instruction, Kind, Pattern
 from pto_gpu.numerics import NUMERICS, Numerics, resolve_numerics
@@ -40,7 +40,6 @@ TARGETS = {
     "sm_100": GPUTarget("cuda", 100, 32),
     "gfx942": GPUTarget("hip", "gfx942", 64),
 }
-MACHINES = {name: NVIDIA if target.backend == "cuda" else GPU for name, target in TARGETS.items()}
 #: full: every region is the whole tile. uniform: counts are run-time scalars. per_tile: read from memory.
 MODES = ("full", "uniform", "per_tile")
 SHAPES = ((16, 32), (127, 64), (1, 16384))
@@ -116,7 +115,7 @@ def plan_of_case(case: Case) -> Plan:
             rows, cols = -(-rows // lanes) * lanes, 1
             strides = (rows, 1, rows)
         shapes[operand.name] = Shape(rows, cols, strides, element, True)
-    return make_plan(case.instruction, shapes, case.rules, case.mode == "full", MACHINES[case.target])
+    return make_plan(case.instruction, shapes, case.rules, case.mode == "full", machine_of(TARGETS[case.target]))
 
 
 def compile_plan(kernel: Any, plan: Plan, elements: dict[str, ElementType], per_tile: bool, target: GPUTarget) -> Any:
@@ -142,14 +141,14 @@ def compile_kernel(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about a default that is set here
         return triton.compile(
-            source, target=target, options={"num_warps": threads // target.warp_size, "enable_fp_fusion": False}
+            source, target=target, options={"num_warps": threads // target.warp_size, **COMPILER_OPTIONS}
         )
 
 
 def compile_case(case: Case) -> Report:
     """Compile one case and judge it."""
     plan = plan_of_case(case)
-    kernel = getattr(importlib.import_module(f"pto_gpu.kernels.{plan.family}"), plan.family)
+    kernel = kernel_of(plan)
     elements = {
         o.name: ELEMENT_TYPES[case.elements[1 if o.kind is Kind.INDEX else 0]]
         for o in (*case.instruction.dsts, *case.instruction.sources)

@@ -6,14 +6,13 @@ A sibling is one function ``(a, b, ZERO, NAN_BITS) -> bits`` and its branch in `
 import triton
 import triton.language as tl
 from pto_gpu.kernels.block import combine_whole, load_vectors, place, pointers, store_vectors, valid_count
+from pto_gpu.kernels.order import as_float
 
 
 @triton.jit
 def combine_prelu(a, b, ZERO: tl.constexpr, NAN_BITS: tl.constexpr):
     """``a > 0 ? a : a * b``, the product rounded once, a NaN canonical; ``ZERO == "keep"`` returns +-0 as it is."""
-    HALF: tl.constexpr = tl.float16 if NAN_BITS == 0x7E00 else tl.bfloat16
-    FLOAT: tl.constexpr = tl.float32 if a.dtype.primitive_bitwidth == 32 else HALF
-    x, y = a.to(FLOAT, bitcast=True), b.to(FLOAT, bitcast=True)
+    x, y = as_float(a, NAN_BITS), as_float(b, NAN_BITS)
     kept = x >= 0 if ZERO == "keep" else x > 0
     result = tl.where(kept, x, x * y)  # what is kept is no NaN
     return tl.where(result == result, result.to(a.dtype, bitcast=True), NAN_BITS)

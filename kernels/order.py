@@ -1,11 +1,11 @@
-"""Order keys: floats compared as integers, so that one kernel serves every element type.
+"""The order of elements, which come in as signed integers of their bits.
 
-A tile of floats comes in as signed integers of the same width. ``NAN_BITS`` is the bit pattern of the element
-type's canonical NaN (0 for integers). ``ORDER`` says how bits are compared: ``"signed"`` and ``"unsigned"`` for
-integers, and the NaN rule ``"propagate"``, ``"number"`` or ``"select"`` for floats.
+``NAN_BITS`` is the bit pattern of the element type's canonical NaN (0 for integers). ``ORDER`` says how bits are
+compared: ``"signed"`` and ``"unsigned"`` for integers, and for floats the NaN rule, ``"propagate"``, ``"number"`` or
+``"select"``: by order keys, integers that serve every element type and that no compiler gets wrong.
 
-NVIDIA's own minimum of floats orders -0 before +0 and makes canonical NaNs, by the PTX ISA (min; from sm_80 on also
-with NaN): a tenth of the work. ``ORDER`` is then ``"propagate native"`` or ``"number native"``.
+NVIDIA's own minimum of floats orders -0 before +0 and makes canonical NaNs, by the PTX ISA, and takes a fraction of the
+instructions: ``ORDER`` is then ``"propagate native"`` or ``"number native"``.
 """
 
 import triton
@@ -26,6 +26,17 @@ def is_nan(x, NAN_BITS: tl.constexpr):
     HIGH: tl.constexpr = (1 << (x.dtype.primitive_bitwidth - 1)) - 1
     INFINITY: tl.constexpr = NAN_BITS & (NAN_BITS << 1)  # without the quiet bit, and the bit shifted in is 0
     return (x & HIGH) > INFINITY
+
+
+@triton.jit
+def as_float(x, NAN_BITS: tl.constexpr):
+    """The float with bits x."""
+    if NAN_BITS == 0x7E00:
+        return x.to(tl.float16, bitcast=True)
+    elif NAN_BITS == 0x7FC0:
+        return x.to(tl.bfloat16, bitcast=True)
+    else:
+        return x.to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -71,7 +82,7 @@ def to_native(x, NAN_BITS: tl.constexpr):
     if NAN_BITS == 0x7FC0:
         return (x.to(tl.int32) << 16).to(tl.float32, bitcast=True)
     else:
-        return x.to(tl.float16 if NAN_BITS == 0x7E00 else tl.float32, bitcast=True)
+        return as_float(x, NAN_BITS)
 
 
 @triton.jit
@@ -97,7 +108,7 @@ def native_min2(x, y, ORDER: tl.constexpr):
 
 @triton.jit
 def from_native(least, NAN_BITS: tl.constexpr):
-    """Bits of a minimum. A NaN of the hardware's has all bits but the sign: the only one above the canonical NaN."""
+    """Bits of a minimum of at least two: its NaN has all bits but the sign, and is above the canonical one."""
     if NAN_BITS == 0x7FC0:
         bits = (least.to(tl.int32, bitcast=True) >> 16).to(tl.int16)
     else:

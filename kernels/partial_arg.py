@@ -7,14 +7,13 @@ A sibling is one function ``(a, b, NAN, TIE, NAN_BITS) -> where src0 is taken`` 
 import triton
 import triton.language as tl
 from pto_gpu.kernels.block import load_vectors, place, pointers, store_vectors, valid_count, vectors_inside
+from pto_gpu.kernels.order import as_float
 
 
 @triton.jit
 def combine_min(a, b, NAN: tl.constexpr, TIE: tl.constexpr, NAN_BITS: tl.constexpr):
     """Where src0 is taken: it is less, or not more if ties go to src0; a comparison with a NaN is false."""
-    HALF: tl.constexpr = tl.float16 if NAN_BITS == 0x7E00 else tl.bfloat16
-    FLOAT: tl.constexpr = tl.float32 if a.dtype.primitive_bitwidth == 32 else HALF
-    x, y = a.to(FLOAT, bitcast=True), b.to(FLOAT, bitcast=True)
+    x, y = as_float(a, NAN_BITS), as_float(b, NAN_BITS)
     if NAN == "select":
         return x < y if TIE == "src1" else (y < x) == 0
     less = x < y if TIE == "src1" else x <= y

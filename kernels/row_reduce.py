@@ -31,7 +31,7 @@ def lanes_min(x, column, inside, ORDER: tl.constexpr, NAN_BITS: tl.constexpr):
         key = to_native(tl.where(inside, x, INFINITY if ORDER == "propagate native" else NAN_BITS), NAN_BITS)
     else:
         key = tl.where(inside, min_key(x, ORDER, NAN_BITS), HIGH)
-        if W == 8:
+        if W == 8:  # every step widens bytes by itself, and long rows then spill
             key = key.to(tl.int32)
     if ORDER == "select":
         tie = tl.where(inside & (key == 0), 2 * column + (x < 0).to(tl.int32), 0x7FFFFFFF)
@@ -52,7 +52,7 @@ def join_min(key0, tie0, key1, tie1, ORDER: tl.constexpr):
 
 @triton.jit
 def fold_min(key, tie, ORDER: tl.constexpr):
-    """Over the columns; ``tl.min`` has integers only, in which the compiler has no NaN to get wrong."""
+    """Over the columns. Floats by a step of our own: ``tl.min`` has lost NaNs in several versions."""
     if ORDER == "propagate native":
         least = tl.reduce(key, 2, native_minimum, keep_dims=True)
     elif ORDER == "number native":

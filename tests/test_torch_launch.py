@@ -144,22 +144,23 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from pto_gpu.backends.triton import kernel_of
-from pto_gpu.backends.triton_plan import NVIDIA, Shape, make_plan
+from pto_gpu.backends.triton_plan import Shape, machine_of, make_plan
 from pto_gpu.isa import instructions
 from pto_gpu.numerics import Numerics
 from pto_gpu.types import ELEMENT_TYPES
 
+TARGET = GPUTarget("cuda", 90, 32)
 for record in instructions().values():
     names = [o.name for o in (*record.dsts, *record.sources)]
     shape = Shape(1, 64, (64, 64, 1), ELEMENT_TYPES["f16"], True)
-    plan = make_plan(record, dict.fromkeys(names, shape), Numerics(), False, NVIDIA)
+    plan = make_plan(record, dict.fromkeys(names, shape), Numerics(), False, machine_of(TARGET))
     arguments = {"batch": 1, **plan.strides, **plan.constants}
     for name in names:
         arguments[f"{name}_rows"], arguments[f"{name}_cols"] = 1, 64
     kernel = kernel_of(plan)
     constants = {n: v for n, v in arguments.items() if n in kernel.arg_names and (n in plan.constants or v == 1)}
     signature = {n: "*fp16" if n in names else "constexpr" if n in constants else "i32" for n in kernel.arg_names}
-    triton.compile(ASTSource(kernel, signature, constants, {}), target=GPUTarget("cuda", 90, 32))
+    triton.compile(ASTSource(kernel, signature, constants, {}), target=TARGET)
     print(record.name)
 """
 

@@ -3,7 +3,7 @@
 Known traps of Triton and where each is held (numbers of the project's list; threads in brackets):
 
 - NaN in minima and reductions [triton#1566, #7349, #10291]: test_traps.py and test_conformance.py, against an oracle
-  that is neither Triton nor its interpreter; the kernels compare integers, and use no float minimum at all.
+  that is neither Triton nor its interpreter; compiled minima also by test_compiled_kernels.py.
 - bf16 in the interpreter [triton#4972, #11584]: bf16 cases of test_conformance.py.
 - integers that wrap, NumPy warnings [triton#9171, #11531]: test_traps.py; warnings are errors in this suite.
 - offsets past 2^31 [triton#1058, FlagGems#4156]: test_offsets_past_2_to_the_31, test_codegen.py, scripts/gpu_check.
@@ -148,12 +148,12 @@ def test_offsets_past_2_to_the_31(step: int, rng: np.random.Generator) -> None:
 
 
 def _call_is_wide(name: str) -> bool:
-    wide: bool = triton_plan.plan_of(_call(name, "i8", 2, 32), triton_plan.GPU).constants["WIDE"]
+    wide: bool = triton_plan.plan_of(_call(name, "i8", 2, 32), triton_plan.Machine()).constants["WIDE"]
     return wide
 
 
 def test_a_batch_past_65535_programs_stays_on_one_axis() -> None:
-    plan = triton_plan.plan_of(_call("TPARTMIN", "f32", 64, 64), triton_plan.GPU)
+    plan = triton_plan.plan_of(_call("TPARTMIN", "f32", 64, 64), triton_plan.Machine())
     assert plan.programs(10_000_000) == 40_000_000
     assert plan.programs(1) == 4
 
@@ -176,7 +176,7 @@ def test_65537_tiles(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("name", list(instructions()))
 def test_nothing_is_specialised_on_a_number(name: str) -> None:
     """Batch, counts and strides are run-time values: 1, 3, 16 and 17 tiles are one compilation."""
-    plans = {id(triton_plan.plan_of(_call(name, "f16", 16, 16, n), triton_plan.GPU)) for n in (1, 3, 16, 17)}
+    plans = {id(triton_plan.plan_of(_call(name, "f16", 16, 16, n), triton_plan.Machine())) for n in (1, 3, 16, 17)}
     assert len(plans) == 1
     family = str(instructions()[name].family)
     program = f"""
@@ -192,15 +192,17 @@ print(*free)
 
 
 def test_partial_regions_share_a_specialisation() -> None:
-    plans = [triton_plan.plan_of(_call("TPARTMIN", "f32", 16, 16, 4, valid_row=v), triton_plan.GPU) for v in (3, 7, 15)]
+    plans = [
+        triton_plan.plan_of(_call("TPARTMIN", "f32", 16, 16, 4, valid_row=v), triton_plan.Machine()) for v in (3, 7, 15)
+    ]
     assert plans[0] is plans[1] is plans[2]
     assert not plans[0].full
-    assert triton_plan.plan_of(_call("TPARTMIN", "f32", 16, 16), triton_plan.GPU).full
+    assert triton_plan.plan_of(_call("TPARTMIN", "f32", 16, 16), triton_plan.Machine()).full
 
 
 def test_counts_of_tiles_are_uploaded_once() -> None:
     call = _call("TPARTMIN", "f32", 16, 16, 4, valid_row=np.array([1, 2, 3, 4], np.int32))
-    plan = triton_plan.plan_of(call, triton_plan.GPU)
+    plan = triton_plan.plan_of(call, triton_plan.Machine())
     first = backend_triton.arguments_of(call, plan)
     again = backend_triton.arguments_of(call, plan)
     assert first["dst_rows"] is again["dst_rows"]
@@ -211,7 +213,7 @@ def test_counts_of_tiles_are_uploaded_once() -> None:
 def test_full_contiguous_tiles_are_one_row() -> None:
     """So that 127x64 or 7x448 waste no lanes on padding."""
     for rows, cols in ((127, 64), (7, 448), (238, 40), (16, 16)):
-        constants = triton_plan.plan_of(_call("TPARTMIN", "f32", rows, cols), triton_plan.GPU).constants
+        constants = triton_plan.plan_of(_call("TPARTMIN", "f32", rows, cols), triton_plan.Machine()).constants
         assert (constants["ROWS"], constants["COLS"]) == (1, rows * cols)
 
 

@@ -65,7 +65,7 @@ def tuned(tuner: Tuner, call: Call) -> Plan:
 
 def test_the_fastest_block_is_chosen_once(tmp_path: Path) -> None:
     timer = best(3)
-    tuner, call = Tuner(backend.launch, tmp_path / "tuned.json", timer), call_of("TPARTMIN", "f32")
+    tuner, call = Tuner(backend.launch_call, tmp_path / "tuned.json", timer), call_of("TPARTMIN", "f32")
     assert tuned(tuner, call) is plan_of(call, Machine(CANDIDATES[3]))
     assert tuned(tuner, call) is plan_of(call, Machine(CANDIDATES[3]))
     assert timer.asked == len(CANDIDATES)
@@ -73,7 +73,7 @@ def test_the_fastest_block_is_chosen_once(tmp_path: Path) -> None:
 
 def test_a_tie_goes_to_the_fixed_rule() -> None:
     call = call_of("TPARTMIN", "f32")
-    assert tuned(Tuner(backend.launch, None, Script(1.0, 1.0, 1.0, 1.0, 1.0)), call) is plan_of(call, Machine())
+    assert tuned(Tuner(backend.launch_call, None, Script(1.0, 1.0, 1.0, 1.0, 1.0)), call) is plan_of(call, Machine())
 
 
 def test_a_second_process_times_nothing(tmp_path: Path) -> None:
@@ -81,9 +81,9 @@ def test_a_second_process_times_nothing(tmp_path: Path) -> None:
     first, second = best(1), best(4)
     calls = [call_of("TPARTMIN", "f32"), call_of("TPRELU", "f16")]
     for call in calls:
-        tuned(Tuner(backend.launch, path, first), call)
+        tuned(Tuner(backend.launch_call, path, first), call)
     assert first.asked == 2 * len(CANDIDATES)
-    tuner = Tuner(backend.launch, path, second)
+    tuner = Tuner(backend.launch_call, path, second)
     for call in calls:
         assert tuned(tuner, call) is plan_of(call, Machine(CANDIDATES[1]))
     assert second.asked == 0
@@ -102,7 +102,7 @@ def test_what_the_times_depend_on_is_timed_apart(monkeypatch: pytest.MonkeyPatch
         call_of("TPARTMIN", "f32", rules="formal"),
     ]
     timer = best(0)
-    tuner = Tuner(backend.launch, None, timer)
+    tuner = Tuner(backend.launch_call, None, timer)
     for done, call in enumerate(calls, 1):
         tuned(tuner, call)
         assert timer.asked == done * len(CANDIDATES)
@@ -120,9 +120,9 @@ def test_timing_writes_no_tile_of_the_call(rng: np.random.Generator) -> None:
     x, slope = rng.standard_normal((2, 5, 8, 32)).astype(np.float32)
     a, b = (pto.TileBuf.from_array(torch.from_numpy(v.copy()).to(DEVICE), ty, 7, 30) for v in (x, slope))
     call = call_of("TPRELU", "f32", {"dst": a, "src0": a, "src1": b})
-    plan = tuned(Tuner(backend.launch, None, best(2)), call)
+    plan = tuned(Tuner(backend.launch_call, None, best(2)), call)
     assert_same(a.numpy(), x, "after timing")
-    backend.launch(call, plan)
+    backend.launch_call(call, plan)
     wanted = pto.TileBuf.from_array(x.copy(), ty, 7, 30)
     pto.TPRELU(wanted, wanted, pto.TileBuf.from_array(slope, ty, 7, 30), backend="numpy")
     assert_same(a.numpy(), wanted.numpy(), "after the call")
@@ -135,7 +135,7 @@ def test_every_candidate_gives_the_same_bits(op: str, dtypes: tuple[str, ...], b
     from pto_gpu.campaign.settings import Campaign
 
     def execute(call: Call) -> None:
-        backend.launch(call, plan_of(call, Machine(block)))
+        backend.launch_call(call, plan_of(call, backend.machine()._replace(block=block)))
 
     assert run_on_device(Campaign(op, dtypes, tiles=7, backend="triton"), execute, device=DEVICE).equal
 
@@ -159,20 +159,20 @@ def test_a_damaged_file_costs_the_timing_only(content: bytes, tmp_path: Path) ->
     path = tmp_path / "tuned.json"
     path.write_bytes(content)
     call = call_of("TPARTMIN", "f32")
-    assert tuned(Tuner(backend.launch, path, best(2)), call) is plan_of(call, Machine(CANDIDATES[2]))
+    assert tuned(Tuner(backend.launch_call, path, best(2)), call) is plan_of(call, Machine(CANDIDATES[2]))
     again = best(1)
-    assert tuned(Tuner(backend.launch, path, again), call) is plan_of(call, Machine(CANDIDATES[2]))
+    assert tuned(Tuner(backend.launch_call, path, again), call) is plan_of(call, Machine(CANDIDATES[2]))
     assert again.asked == 0
 
 
 def test_a_block_that_is_no_candidate_is_not_used(tmp_path: Path) -> None:
     path, call = tmp_path / "tuned.json", call_of("TPARTMIN", "f32")
-    tuned(Tuner(backend.launch, path, best(2)), call)
+    tuned(Tuner(backend.launch_call, path, best(2)), call)
     held = json.loads(path.read_text())
     path.write_text(json.dumps({key: [3, 5] for key in held}))
-    assert tuned(Tuner(backend.launch, path, best(1)), call) is plan_of(call, Machine(CANDIDATES[1]))
+    assert tuned(Tuner(backend.launch_call, path, best(1)), call) is plan_of(call, Machine(CANDIDATES[1]))
     path.write_text(json.dumps({key: list(map(float, CANDIDATES[2])) for key in held}))
-    plan = tuned(Tuner(backend.launch, path, best(1)), call)
+    plan = tuned(Tuner(backend.launch_call, path, best(1)), call)
     assert plan.constants == plan_of(call, Machine(CANDIDATES[2])).constants
     assert type(plan.threads) is int
 
@@ -181,13 +181,13 @@ def test_a_file_that_cannot_be_written_breaks_nothing(tmp_path: Path, caplog: py
     (tmp_path / "file").write_text("")
     call = call_of("TPARTMIN", "f32")
     for path in (tmp_path / "file" / "tuned.json", tmp_path / ("x" * 300) / "tuned.json", None):
-        assert tuned(Tuner(backend.launch, path, best(2)), call) is plan_of(call, Machine(CANDIDATES[2]))
+        assert tuned(Tuner(backend.launch_call, path, best(2)), call) is plan_of(call, Machine(CANDIDATES[2]))
     assert [r.message[:33] for r in caplog.records] == ["what tuning found is not kept: [E"] * 2
 
 
 def test_two_processes_keep_what_the_other_found(tmp_path: Path) -> None:
     path = tmp_path / "tuned.json"
-    one, other = (Tuner(backend.launch, path, best(i)) for i in (1, 2))
+    one, other = (Tuner(backend.launch_call, path, best(i)) for i in (1, 2))
     tuned(one, call_of("TPARTMIN", "f32"))
     tuned(other, call_of("TPRELU", "f32"))
     assert sorted(json.loads(path.read_text()).values()) == sorted(map(list, CANDIDATES[1:3]))
@@ -200,18 +200,18 @@ def test_a_candidate_that_fails_is_passed_over() -> None:
 
     call, timer = call_of("TPARTMIN", "f32"), best(0)
     fixed = plan_of(call, Machine())
-    assert tuned(Tuner(backend.launch, None, failing), call) is fixed
+    assert tuned(Tuner(backend.launch_call, None, failing), call) is fixed
 
     def first_fails(action: Callable[[], None]) -> float:
         return failing(action) if not timer.asked and timer(action) else timer(action)
 
-    assert tuned(Tuner(backend.launch, None, first_fails), call) is not fixed
+    assert tuned(Tuner(backend.launch_call, None, first_fails), call) is not fixed
 
 
 def test_a_call_too_small_to_be_timed_is_not_and_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton_tune, "LEAST_BYTES", 5 * 8 * 32 * 4 + 1)
     timer, call = best(2), call_of("TPARTMIN", "f32")
-    tuner = Tuner(backend.launch, None, timer)
+    tuner = Tuner(backend.launch_call, None, timer)
     assert tuned(tuner, call) is plan_of(call, Machine())
     assert timer.asked == 0
     monkeypatch.setattr(triton_tune, "LEAST_BYTES", 1)
@@ -224,14 +224,14 @@ def test_no_thread_is_left_with_less_than_a_vector() -> None:
     record, timer = instructions()["TPARTARGMIN"], best(0)
     types = {o.name: value if o.kind is Kind.VALUE else index for o in record.operands}
     call = Call(record, {n: pto.TileBuf.zeros(t, 5, DEVICE) for n, t in types.items()}, pto.NUMERICS["isa"], "", "a5")
-    tuned(Tuner(backend.launch, None, timer), call)
+    tuned(Tuner(backend.launch_call, None, timer), call)
     assert timer.asked == sum(plan_of(call, Machine(b)).threads * 16 <= b.bytes for b in CANDIDATES) == 3
 
 
 def test_a_call_that_is_captured_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     timer, call = best(2), call_of("TPARTMIN", "f32")
     monkeypatch.setattr(triton_tune, "_capturing", lambda: True)
-    assert tuned(Tuner(backend.launch, None, timer), call) is plan_of(call, Machine())
+    assert tuned(Tuner(backend.launch_call, None, timer), call) is plan_of(call, Machine())
     assert timer.asked == 0
 
 
@@ -282,7 +282,7 @@ def test_a_call_goes_through_the_tuner(monkeypatch: pytest.MonkeyPatch) -> None:
         launched.append(plan)
 
     monkeypatch.setattr(backend, "_tuner", lambda: Tuner(launch, None, best(2)))
-    monkeypatch.setattr(backend, "launch", launch)
+    monkeypatch.setattr(backend, "launch_call", launch)
     call = call_of("TPARTMIN", "f32")
     backend.run(call)
     assert launched == [plan_of(call, backend.machine()._replace(block=b)) for b in (*CANDIDATES, CANDIDATES[2])]

@@ -11,7 +11,7 @@ import importlib
 import os
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -24,6 +24,9 @@ from pto_gpu.tilebuf import TileBuf
 
 #: Whether the kernels are interpreted: decided by the environment when Triton first decorates one.
 INTERPRETED: bool = bool(triton.knobs.runtime.interpret)
+
+#: Every product is rounded by itself: none is fused with a sum.
+COMPILER_OPTIONS: Final[Mapping[str, Any]] = {"enable_fp_fusion": False}
 
 #: The interpreter patches Triton's modules while it runs: one thread at a time.
 _interpreter = threading.Lock()
@@ -45,7 +48,7 @@ def run(call: Call) -> None:
     """Run a checked call with at least one tile, on the current stream of the tiles' device."""
     plan = triton_plan.plan_of(call, machine())
     tuner = _tuner()
-    launch(call, plan if tuner is None else tuner.tuned(call, plan))
+    launch_call(call, plan if tuner is None else tuner.tuned(call, plan))
 
 
 @functools.cache
@@ -53,24 +56,24 @@ def _tuner() -> triton_tune.Tuner | None:
     """What changes plans, where that is asked for."""
     if INTERPRETED or not triton_tune.asked_for():
         return None
-    return triton_tune.Tuner(launch, triton_tune.cache_file())
+    return triton_tune.Tuner(launch_call, triton_tune.cache_file())
 
 
-def launch(call: Call, plan: Plan) -> None:
+def launch_call(call: Call, plan: Plan) -> None:
     """Run ``call`` as ``plan`` says."""
-    start(plan, call.batch, arguments_of(call, plan), call.tiles[plan.operands[0]].device)
+    launch_plan(plan, call.batch, arguments_of(call, plan), call.tiles[plan.operands[0]].device)
 
 
-def start(plan: Plan, batch: int, arguments: Mapping[str, Any], device: str) -> None:
+def launch_plan(plan: Plan, batch: int, arguments: Mapping[str, Any], device: str) -> None:
     """Launch the kernel of ``plan`` on ``batch`` tiles, at least one, on the current stream of ``device``."""
-    start_kernel(kernel_of(plan), plan.programs(batch), plan.threads, arguments, device)
+    launch_kernel(kernel_of(plan), plan.programs(batch), plan.threads, arguments, device)
 
 
-def start_kernel(kernel: Any, programs: int, threads: int, arguments: Mapping[str, Any], device: str) -> None:
-    """Launch ``programs`` of ``threads`` threads each. Every product is rounded by itself: none is fused with a sum."""
+def launch_kernel(kernel: Any, programs: int, threads: int, arguments: Mapping[str, Any], device: str) -> None:
+    """Launch ``programs`` of ``threads`` threads each, on the current stream of ``device``."""
     values = [arguments[name] for name in kernel.arg_names]
     with _launching(device):
-        kernel[(programs,)](*values, num_warps=warps(threads), enable_fp_fusion=False)
+        kernel[(programs,)](*values, num_warps=warps(threads), **COMPILER_OPTIONS)
 
 
 def kernel_of(plan: Plan) -> Any:
@@ -90,17 +93,18 @@ def machine() -> triton_plan.Machine:
     if INTERPRETED:
         return triton_plan.INTERPRETER
     target = _target()
-    # Minima with NaN are instructions from sm_80 on.
-    return triton_plan.NVIDIA if target and target.backend == "cuda" and target.arch >= 80 else triton_plan.GPU
+    return triton_plan.Machine() if target is None else triton_plan.machine_of(target)
 
 
 @functools.cache
 def _target() -> Any:
-    """What Triton compiles for; None where it interprets, or finds no GPU."""
+    """The ``GPUTarget`` that Triton compiles for; None where it interprets, or finds no GPU."""
     try:
         return None if INTERPRETED else triton.runtime.driver.active.get_current_target()
-    except RuntimeError:
-        return None
+    except RuntimeError as error:
+        if "0 active drivers" in str(error):
+            return None
+        raise
 
 
 def arguments_of(call: Call, plan: Plan) -> dict[str, Any]:

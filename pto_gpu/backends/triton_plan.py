@@ -35,8 +35,8 @@ class Block(NamedTuple):
 class Machine(NamedTuple):
     """What a plan must know of where it runs.
 
-    ``block``: what the fixed rule makes of an operand. ``native_minimum``: its own minimum of floats may be used, see
-    :mod:`pto_gpu.kernels.order`.
+    ``block``: what a program works on. ``native_minimum``: whether the minimum of floats that the hardware has is the
+    one of the pages, see :mod:`pto_gpu.kernels.order`.
     """
 
     block: Block = Block(BLOCK_BYTES, THREADS_PER_SOURCE)
@@ -44,8 +44,11 @@ class Machine(NamedTuple):
 
 
 INTERPRETER: Final = Machine(Block(HOST_BLOCK_BYTES, THREADS_PER_SOURCE))
-GPU: Final = Machine()
-NVIDIA: Final = Machine(native_minimum=True)
+
+
+def machine_of(target: Any) -> Machine:
+    """What plans must know of the ``GPUTarget`` that Triton compiles for."""
+    return Machine(native_minimum=target.backend == "cuda" and target.arch >= 80)  # min.NaN came with sm_80
 
 
 class Shape(NamedTuple):

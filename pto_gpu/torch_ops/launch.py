@@ -49,10 +49,10 @@ def launch(
     if not traced:
         if call.dsts:
             _check_memory(record, call, static, tensors)
-        backend.start(plan, batch, arguments, str(dsts[record.dsts[0].name].device))
+        backend.launch_plan(plan, batch, arguments, str(dsts[record.dsts[0].name].device))
         return
     kernel = backend.kernel_of(plan)
-    # A graph's kernel cannot be told not to fuse products with sums, as start() does: there must be none to fuse.
+    # A graph's kernel takes no COMPILER_OPTIONS: there must be no product and sum to fuse.
     wrap_triton(kernel)[(plan.programs(batch),)](
         **{name: arguments[name] for name in kernel.arg_names}, num_warps=backend.warps(plan.threads)
     )

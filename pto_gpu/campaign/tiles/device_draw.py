@@ -198,7 +198,7 @@ def _words(campaign: Campaign, part: Part, device: torch.device) -> torch.Tensor
     out = torch.empty((part.n, VALID_BLOCKS, 4), dtype=torch.int32, device=device)
     constants = {"BLOCKS": VALID_BLOCKS, "BT": 1 << 14 if backend.INTERPRETED else WORD_TILES}
     arguments = {"out": out, **_numbering(campaign, part), "c3": 256 * VALID, **constants}
-    backend.start_kernel(kernels.words, -(-part.n // constants["BT"]), THREADS, arguments, str(device))
+    backend.launch_kernel(kernels.words, -(-part.n // constants["BT"]), THREADS, arguments, str(device))
     return out.to(torch.int64) & 0xFFFFFFFF
 
 
@@ -230,7 +230,7 @@ def _elements(
         **constants,
     }
     programs = math.prod(-(-n // constants[b]) for n, b in ((part.n, "BT"), (rows, "BR"), (cols, "BC")))
-    backend.start_kernel(kernels.generate, programs, THREADS, arguments, str(device))
+    backend.launch_kernel(kernels.generate, programs, THREADS, arguments, str(device))
     padding = _signed(PADDING_BYTE, held.type.element.itemsize)
     held.bits[:, :rows, cols:] = padding
     held.bits[:, rows:] = padding
