@@ -46,7 +46,20 @@ def test_a_file_that_is_none(tmp_path: Path, text: str, message: str) -> None:
         results.read(tmp_path / "run.json")
 
 
-@pytest.mark.parametrize("change", [{"time": {}}, {"time": None}, {"extra": 1}, {"copy": {"nbytes": 1}}])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("notes", None), ("machine", None), ("seconds", None), ("quick", 1), ("seconds", 10**400), ("peak_bytes", -1)],
+)
+def test_a_damaged_field(tmp_path: Path, name: str, value: object) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({**results.to_data(made_up()), name: value}))
+    with pytest.raises(pto.FileError, match=f"damaged .* {name} must be"):
+        results.read(path)
+
+
+@pytest.mark.parametrize(
+    "change", [{"time": {}}, {"time": None}, {"extra": 1}, {"copy": {"nbytes": 1}}, {"batch": "x"}, {"regions": []}]
+)
 def test_a_damaged_row(tmp_path: Path, change: dict[str, object]) -> None:
     data = results.to_data(made_up())
     data["rows"][3].update(change)

@@ -7,7 +7,8 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from types import UnionType
+from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from pto_gpu.bench.timing import Copy, Timed
 from pto_gpu.errors import FileError
@@ -153,6 +154,8 @@ def read(path: Path) -> Run:
         parts["rows"] = [Row(**{**r, "time": Timed(**r["time"]), "copy": _copy(r["copy"])}) for r in data["rows"]]
         parts["startup"] = [StartUp(**{**s, "time": Timed(**s["time"])}) for s in data["startup"]]
         run = Run(**parts)
+        for part in (run, *run.rows, *run.startup, *(row.copy for row in run.rows)):
+            _check_fields(part)
         _check_numbers(time for row in run.rows for time in (row.time, row.copy.plain, row.copy.threaded))
         _check_numbers(start.time for start in run.startup)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -162,6 +165,19 @@ def read(path: Path) -> Run:
 
 def _copy(data: Mapping[str, Any]) -> Copy:
     return Copy(Timed(**data["plain"]), Timed(**data["threaded"]), data["nbytes"])
+
+
+def _check_fields(part: Any) -> None:
+    """Raise ValueError for a field that is not of its type, or for a number that no run has."""
+    for name, hint in get_type_hints(type(part)).items():
+        value = getattr(part, name)
+        kinds = tuple(get_origin(kind) or kind for kind in (get_args(hint) if isinstance(hint, UnionType) else (hint,)))
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        fits = isinstance(value, kinds) and not (isinstance(value, bool) and bool not in kinds)
+        if not (fits or (number and float in kinds)) or (number and not 0 <= value < 1 << 63):
+            raise ValueError(
+                f"{name} must be {hint if isinstance(hint, UnionType) else hint.__name__}: seen {value!r:.40}"
+            )
 
 
 def _check_numbers(times: Iterable[Timed]) -> None:

@@ -82,8 +82,10 @@ class Campaign:
         slots(record, dtypes, self.grid, "packed")  # refuses a shape that no tile can have
         if count(self.tiles, "tiles") < 1:
             raise ConstraintError(f"tiles={self.tiles} must be at least 1: no tile compared is no success")
-        whole = type(self.seed) is int and self.seed.bit_length() <= 64  # one bit more than count allows
-        if not 0 <= (self.seed if whole else count(self.seed, "seed")) < 1 << 64:
+        whole = type(self.seed) is int and self.seed >> 63 == 1  # one bit more than count allows
+        if type(self.seed) is int and self.seed >> 64 > 0:
+            raise ConstraintError(f"seed is out of range: seen a number of {self.seed.bit_length()} bits, allowed 64")
+        if not whole and count(self.seed, "seed") < 0:
             raise ConstraintError(f"seed={self.seed} is out of range: allowed 0 to 2**64 - 1")
         if self.workers is not None and count(self.workers, "workers") < 1:
             raise ConstraintError(f"workers={self.workers} must be at least 1")
