@@ -1,4 +1,4 @@
-"""A driver for Triton whose GPU is :mod:`ptx.machine`: kernels are specialised, compiled and launched as on a real one.
+"""A driver for Triton whose GPU is :mod:`ptx.executor`; kernels are specialised, compiled and launched as for any.
 
 :func:`install` must be called before a kernel is launched, in a process where ``TRITON_INTERPRET`` is not set.
 """
@@ -15,16 +15,19 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 from triton.runtime.cache import get_cache_manager
 
-from ptx.machine import run
+from ptx.executor import run
+from ptx.kernel import Kernel, parse
 from ptx.memory import GlobalMemory
-from ptx.program import Program, parse
+
+#: What Triton adds to the arguments: scratch memory of the grid and of the profiler, which no kernel asks for.
+SCRATCH = (0, 0)
 
 
 class _Utils:
     """What Triton asks of a driver's library."""
 
     def load_binary(self, name: str, *_: Any) -> tuple[str, str, int, int, int]:
-        """Module, function, registers, spills, most threads of a program: there is nothing to load."""
+        """Module, function, registers, spills, most threads of a CTA: there is nothing to load."""
         return name, name, 0, 0, 1024
 
     def unload_module(self, *_: Any) -> None:
@@ -40,7 +43,7 @@ class _Launcher:
     def __init__(self, source: Any, metadata: Any) -> None:
         files = get_cache_manager(metadata.hash).get_group(f"{metadata.name}.json")
         with open(files[f"{metadata.name}.ptx"], encoding="utf-8") as text:
-            self.program: Program = parse(text.read())
+            self.kernel: Kernel = parse(text.read())
         self.shared = metadata.shared
         constants = {source.fn.arg_names[i] for (i,) in source.constants}
         self.takes = [name not in constants for name in source.fn.arg_names]
@@ -51,8 +54,9 @@ class _Launcher:
         taken = [value for value, takes in zip(values, self.takes, strict=True) if takes]
         spans = [_span(value) for value in taken if hasattr(value, "data_ptr")]
         arguments = [value.data_ptr() if hasattr(value, "data_ptr") else int(value) for value in taken]
-        arguments += [0] * (len(self.program.parameters) - len(arguments))  # scratch memory, of which none is used
-        run(self.program, x, arguments, GlobalMemory(spans), self.shared)
+        assert len(self.kernel.parameters) == len(arguments) + len(SCRATCH), "a parameter without an argument"
+        arguments += SCRATCH
+        run(self.kernel, x, arguments, GlobalMemory(spans), self.shared)
 
 
 def _span(value: Any) -> tuple[int, int]:

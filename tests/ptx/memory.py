@@ -11,6 +11,10 @@ import numpy as np
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
+#: The writer of what every warp may read.
+_BEFORE_THE_BARRIER = np.int64(-1)
+
+
 class AccessError(Exception):
     """An access that a GPU would refuse, or that leaves the memory of every argument."""
 
@@ -60,18 +64,29 @@ class GlobalMemory:
 
 
 class SharedMemory:
-    """A piece for each program."""
+    """A piece for each CTA. What a warp wrote, other warps may read after a barrier only."""
 
-    def __init__(self, programs: int, size: int) -> None:
-        self.bytes = np.zeros((programs, size), np.uint8)
+    def __init__(self, ctas: int, size: int) -> None:
+        self.bytes = np.zeros((ctas, size), np.uint8)
+        self.writer = np.full((ctas, size), _BEFORE_THE_BARRIER)
 
-    def load(self, programs: Array, addresses: Array, size: int) -> Array:
-        """``size`` bytes at an address of each program: uint8 ``[addresses, size]``."""
-        return self.bytes[programs[:, None], self._offsets(addresses, size)]
+    def load(self, ctas: Array, warps: Array, addresses: Array, size: int) -> Array:
+        """``size`` bytes at an address of each CTA: uint8 ``[addresses, size]``."""
+        place = ctas[:, None], self._offsets(addresses, size)
+        writer = self.writer[place]
+        if ((writer != _BEFORE_THE_BARRIER) & (writer != warps[:, None])).any():
+            raise AccessError("shared memory that another warp wrote, and no barrier in between")
+        return self.bytes[place]
 
-    def store(self, programs: Array, addresses: Array, data: Array) -> None:
-        """The rows of ``data`` to the addresses of the programs."""
-        self.bytes[programs[:, None], self._offsets(addresses, data.shape[1])] = data
+    def store(self, ctas: Array, warps: Array, addresses: Array, data: Array) -> None:
+        """The rows of ``data`` to the addresses of the CTAs."""
+        place = ctas[:, None], self._offsets(addresses, data.shape[1])
+        self.bytes[place] = data
+        self.writer[place] = warps[:, None]
+
+    def barrier(self, ctas: Array) -> None:
+        """All warps of these CTAs have come to it."""
+        self.writer[ctas] = _BEFORE_THE_BARRIER
 
     def _offsets(self, addresses: Array, size: int) -> Array:
         if (addresses % size).any():

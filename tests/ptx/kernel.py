@@ -28,33 +28,30 @@ class Instruction:
 
 
 @dataclass(frozen=True)
-class Program:
-    """The only kernel of a module. ``labels``: the number of the instruction that each stands before."""
+class Kernel:
+    """The only kernel of a module; ``threads`` are those of a CTA.
 
-    name: str
+    ``labels``: the number of the instruction that each stands before.
+    """
+
     parameters: tuple[str, ...]
-    parameter_types: tuple[str, ...]
     threads: int
     registers: dict[str, int]
     instructions: tuple[Instruction, ...]
     labels: dict[str, int]
 
 
-def parse(text: str) -> Program:
+def parse(text: str) -> Kernel:
     """The kernel in ``text``; raises ValueError where it is not understood."""
     text = re.sub(r"//[^\n]*", "", text)
-    entry = re.search(r"\.visible \.entry (\w+)\(\s*(.*?)\)\s*((?:\.\w+ [\d, ]+\s*)*)\{\n(.*?)\n\}", text, re.DOTALL)
+    entry = re.search(r"\.visible \.entry \w+\(\s*(.*?)\)\s*((?:\.\w+ [\d, ]+\s*)*)\{\n(.*?)\n\}", text, re.DOTALL)
     if entry is None:
         raise ValueError("no kernel in this PTX")
-    name, parameters, bounds, body = entry.groups()
-    types, names = [], []
-    for parameter in filter(None, map(str.strip, parameters.split(","))):
-        words = parameter.split()
-        types.append(words[1])
-        names.append(words[-1])
+    parameters, bounds, body = entry.groups()
+    names = tuple(words[-1] for parameter in parameters.split(",") if (words := parameter.split()))
     threads = re.search(r"\.reqntid (\d+)", bounds)
     if threads is None:
-        raise ValueError("this kernel does not say how many threads a program has")
+        raise ValueError("this kernel does not say how many threads a CTA has")
     registers: dict[str, int] = {}
     instructions: list[Instruction] = []
     labels: dict[str, int] = {}
@@ -65,7 +62,7 @@ def parse(text: str) -> Program:
             registers[declared[2]] = WIDTHS[declared[1]]
         elif not statement.startswith("."):
             instructions.append(_instruction(statement))
-    return Program(name, tuple(names), tuple(types), int(threads[1]), registers, tuple(instructions), labels)
+    return Kernel(names, int(threads[1]), registers, tuple(instructions), labels)
 
 
 def _statements(body: str) -> list[str]:

@@ -7,54 +7,77 @@ their ways do. What an instruction of PTX does is in :mod:`ptx.operations`; movi
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ptx.kernel import Instruction, Kernel
 from ptx.memory import AccessError, Array, GlobalMemory, SharedMemory
-from ptx.operations import OPERATIONS, TYPES, UNSIGNED
-from ptx.program import Instruction, Program
+from ptx.operations import OPERATIONS, TYPES, UNSIGNED, refuse_unknown
 
 WARP = 32
+ALL_LANES = 0xFFFFFFFF
 
 
-def run(program: Program, programs: int, arguments: Sequence[int], memory: GlobalMemory, shared_bytes: int = 0) -> None:
-    """Execute ``program``; ``arguments``: the bits of each parameter, pointers as addresses."""
+#: Instructions that say where a thread goes on: what may follow their name.
+_JUMPS = {"bra": r"(uni)?", "ret": ""}
+
+
+class _Action(NamedTuple):
+    """``forms``: what may follow the name. ``execute``: on a grid, with opcode and operands."""
+
+    forms: str
+    execute: Callable[..., None]
+
+
+def run(kernel: Kernel, ctas: int, arguments: Sequence[int], memory: GlobalMemory, shared_bytes: int = 0) -> None:
+    """Execute ``kernel``; ``arguments``: the bits of each parameter, pointers as addresses."""
+    for instruction in kernel.instructions:
+        _refuse_unknown(instruction)
     with np.errstate(all="ignore"):
-        _Machine(program, programs, arguments, memory, shared_bytes).run()
+        _Grid(kernel, ctas, arguments, memory, shared_bytes).run()
 
 
-class _Machine:
+def _refuse_unknown(instruction: Instruction) -> None:
+    name = instruction.opcode[0]
+    known = OPERATIONS.get(name) or _ACTIONS.get(name)
+    if known is None and name not in _JUMPS:
+        raise NotImplementedError(instruction.text)
+    refuse_unknown(instruction.opcode, known.forms if known else _JUMPS[name])
+
+
+class _Grid:
     def __init__(
-        self, program: Program, programs: int, arguments: Sequence[int], memory: GlobalMemory, shared_bytes: int
+        self, kernel: Kernel, ctas: int, arguments: Sequence[int], memory: GlobalMemory, shared_bytes: int
     ) -> None:
-        self.program = program
+        self.kernel = kernel
         self.memory = memory
-        self.shared = SharedMemory(programs, shared_bytes)
-        self.size = programs * program.threads
+        self.shared = SharedMemory(ctas, shared_bytes)
+        self.size = ctas * kernel.threads
         thread = np.arange(self.size, dtype=np.uint32)
-        self.program_of = thread // np.uint32(program.threads)
+        self.cta_of = thread // np.uint32(kernel.threads)
+        self.warp_of = (thread // np.uint32(WARP)).astype(np.int64)
         self.special = {
-            "%tid.x": thread % np.uint32(program.threads),
-            "%ctaid.x": self.program_of,
+            "%tid.x": thread % np.uint32(kernel.threads),
+            "%ctaid.x": self.cta_of,
             "%laneid": thread % np.uint32(WARP),
             "global_smem": np.zeros(self.size, np.uint32),
         }
-        self.parameters = dict(zip(program.parameters, arguments, strict=True))
+        self.parameters = dict(zip(kernel.parameters, arguments, strict=True))
         self.registers: dict[str, Array] = {}
         self.next = np.zeros(self.size, np.int64)
         self.lanes = thread.astype(np.int64)
 
     def run(self) -> None:
         """Until every thread has returned."""
-        end = len(self.program.instructions)
+        end = len(self.kernel.instructions)
         while (at := int(self.next.min())) < end:
             self.lanes = np.flatnonzero(self.next == at)
             others = self.next[self.next > at]
             meeting = int(others.min()) if len(others) else end
             while at < meeting:
-                instruction = self.program.instructions[at]
+                instruction = self.kernel.instructions[at]
                 at += 1
                 if self._step(instruction, at):
                     break
@@ -69,15 +92,15 @@ class _Machine:
             predicate = self._register(instruction.guard.register)
             taken = everyone[predicate == instruction.guard.value]
         name = instruction.opcode[0]
-        if name in ("bra", "ret"):
+        if name in _JUMPS:
             self.next[everyone] = following
-            target = self.program.labels[instruction.operands[0]] if name == "bra" else len(self.program.instructions)
+            target = self.kernel.labels[instruction.operands[0]] if name == "bra" else len(self.kernel.instructions)
             self.next[taken] = target
             return True
         self.lanes = taken
         try:
             self._execute(instruction)
-        except (AccessError, KeyError) as error:
+        except (AccessError, KeyError, NotImplementedError) as error:
             raise type(error)(f"{instruction.text}: {error}") from None
         finally:
             self.lanes = everyone
@@ -85,25 +108,16 @@ class _Machine:
 
     def _execute(self, instruction: Instruction) -> None:
         opcode, operands = instruction.opcode, instruction.operands
-        name, kind = opcode[0], opcode[-1]
-        if name == "ld":
-            self._load(opcode, *operands)
-        elif name == "st":
-            self._store(opcode, *operands)
-        elif name == "mov":
-            self._move(kind, *operands)
-        elif name in ("shfl", "redux", "bar", "ldmatrix", "stmatrix"):
-            self._together(instruction)
-        else:
-            operation = OPERATIONS.get(name)
-            if operation is None:
-                raise NotImplementedError(instruction.text)
-            dst, *sources = operands
-            types = operation.types(opcode, len(sources))
-            values = [self._value(x, t) for x, t in zip(sources, types, strict=True)]
-            result = operation.compute(opcode, *values)
-            for number, name in enumerate(names := dst.split("|")):  # a predicate for each half of a register
-                self._write(name, result[number :: len(names)])
+        if action := _ACTIONS.get(opcode[0]):
+            action.execute(self, opcode, *operands)
+            return
+        operation = OPERATIONS[opcode[0]]
+        dst, *sources = operands
+        types = operation.types(opcode, len(sources))
+        values = [self._value(x, t) for x, t in zip(sources, types, strict=True)]
+        result = operation.compute(opcode, *values)
+        for number, name in enumerate(names := dst.split("|")):  # a predicate for each half of a register
+            self._write(name, result[number :: len(names)])
 
     def _register(self, name: str) -> Array:
         """The bits of a register in the threads at hand."""
@@ -127,9 +141,9 @@ class _Machine:
 
     def _write(self, operand: str, value: Array) -> None:
         """A value into a register, widened by its sign if it has one."""
-        width = self.program.registers.get(operand)
+        width = self.kernel.registers.get(operand)
         if width is None:
-            width = self.program.registers[re.sub(r"\d+$", "", operand)]
+            width = self.kernel.registers[re.sub(r"\d+$", "", operand)]
         if width == 0:
             bits = value.astype(bool)
         else:
@@ -141,8 +155,9 @@ class _Machine:
             register = self.registers[operand] = np.zeros(self.size, bits.dtype)
         register[self.lanes] = bits
 
-    def _move(self, kind: str, dst: str, src: str) -> None:
+    def _move(self, opcode: tuple[str, ...], dst: str, src: str) -> None:
         """``mov``, which also takes registers apart and puts them together."""
+        kind = opcode[-1]
         if dst[0] == "{":
             parts = _parts(dst)
             whole = self._value(src, kind)
@@ -170,7 +185,7 @@ class _Machine:
         size = dtype.itemsize * len(names)
         if opcode[1] == "shared":
             address = self._value(base, "u32") + np.uint32(offset)
-            data = self.shared.load(self.program_of[self.lanes], address, size)
+            data = self.shared.load(self.cta_of[self.lanes], self.warp_of[self.lanes], address, size)
         else:
             address = self._value(base, "s64") + offset
             data = self.memory.load(address.view(np.uint64), size)
@@ -185,35 +200,45 @@ class _Machine:
         data = np.ascontiguousarray(values).view(np.uint8)
         if opcode[1] == "shared":
             address = self._value(base, "u32") + np.uint32(offset)
-            self.shared.store(self.program_of[self.lanes], address, data)
+            self.shared.store(self.cta_of[self.lanes], self.warp_of[self.lanes], address, data)
         else:
             address = self._value(base, "s64") + offset
             self.memory.store(address.view(np.uint64), data)
 
-    def _together(self, instruction: Instruction) -> None:
-        """What the threads of a warp, or at a barrier of a program, do with one another: all of them must be there."""
-        name, opcode, operands = instruction.opcode[0], instruction.opcode, instruction.operands
-        group = self.program.threads if name == "bar" else WARP
+    def _gather(self, group: int) -> None:
+        """What threads do together wants all of a warp or CTA to be there."""
         lanes = self.lanes.reshape(-1, group) if len(self.lanes) % group == 0 else None
         if lanes is None or (lanes[:, 0] % group).any() or (lanes[:, -1] - lanes[:, 0] != group - 1).any():
             raise AccessError(f"not all {group} threads of a group are here")
-        if name == "shfl":
-            if opcode[2] != "bfly" or operands[3] not in ("31", "0x1f"):
-                raise NotImplementedError(instruction.text)
-            values = self._value(operands[1], "u32").reshape(-1, WARP)
-            other = np.arange(WARP) ^ int(operands[2], 0)
-            self._write(operands[0].partition("|")[0], values[:, other].ravel())
-        elif name == "redux":
-            step = OPERATIONS[opcode[2]].compute
-            values = self._value(operands[1], opcode[-1]).reshape(-1, WARP)
-            self._write(operands[0], np.repeat(step(opcode, *values.T), WARP))
-        elif name == "ldmatrix":
-            self._load_matrices(opcode, *operands)
-        elif name == "stmatrix":
-            self._store_matrices(opcode, *operands)
+
+    def _expect(self, operand: str, value: int) -> None:
+        """An operand that is understood with one value only."""
+        if (self._value(operand, "u32") != np.uint32(value)).any():
+            raise NotImplementedError(f"{operand} is not {value:#x}")
+
+    def _barrier(self, _: tuple[str, ...], number: str) -> None:
+        self._gather(self.kernel.threads)
+        self._expect(number, 0)
+        self.shared.barrier(np.unique(self.cta_of[self.lanes]))
+
+    def _shuffle(self, _: tuple[str, ...], dst: str, src: str, by: str, clamp: str, members: str) -> None:
+        """``bfly``: the value of the lane with some bits of its number turned over."""
+        self._gather(WARP)
+        self._expect(clamp, WARP - 1)
+        self._expect(members, ALL_LANES)
+        other = np.arange(WARP) ^ (self._value(by, "u32") & 31).reshape(-1, WARP)
+        values = self._value(src, "u32").reshape(-1, WARP)
+        self._write(dst, np.take_along_axis(values, other, axis=1).ravel())
+
+    def _reduce(self, opcode: tuple[str, ...], dst: str, src: str, members: str) -> None:
+        self._gather(WARP)
+        self._expect(members, ALL_LANES)
+        values = self._value(src, opcode[-1]).reshape(-1, WARP)
+        self._write(dst, np.repeat(OPERATIONS[opcode[2]].compute(opcode, *values.T), WARP))
 
     def _load_matrices(self, opcode: tuple[str, ...], dst: str, source: str) -> None:
         """8x8 elements of 16 bits to each register, two to a thread, in rows whose addresses threads hold in turn."""
+        self._gather(WARP)
         for number, name in enumerate(_parts(dst)):
             data = self.shared.load(*self._matrix_rows(source, number), 16).view(np.uint16).reshape(-1, 8, 8)
             matrices = data.swapaxes(1, 2) if "trans" in opcode else data
@@ -221,19 +246,31 @@ class _Machine:
 
     def _store_matrices(self, opcode: tuple[str, ...], target: str, src: str) -> None:
         """The other way round."""
+        self._gather(WARP)
         for number, name in enumerate(_parts(src)):
             matrices = self._value(name, "u32").view(np.uint16).reshape(-1, 8, 8)
             data = np.ascontiguousarray(matrices.swapaxes(1, 2) if "trans" in opcode else matrices)
             self.shared.store(*self._matrix_rows(target, number), data.reshape(-1, 8).view(np.uint8))
 
-    def _matrix_rows(self, operand: str, number: int) -> tuple[Array, Array]:
-        """Program and address of each row of the matrix ``number`` of every warp."""
+    def _matrix_rows(self, operand: str, number: int) -> tuple[Array, Array, Array]:
+        """CTA, warp and address of each row of the matrix ``number`` of every warp."""
         base, offset = _address(operand)
         address = self._value(base, "u32") + np.uint32(offset)
-        rows = slice(8 * number, 8 * number + 8)
-        return self.program_of[self.lanes].reshape(-1, WARP)[:, rows].ravel(), address.reshape(-1, WARP)[
-            :, rows
-        ].ravel()
+        lanes = np.arange(len(address)).reshape(-1, WARP)[:, 8 * number : 8 * number + 8].ravel()
+        return self.cta_of[self.lanes[lanes]], self.warp_of[self.lanes[lanes]], address[lanes]
+
+
+_NUMBER, _MATRICES = r"[bsu](8|16|32|64)", r"sync\.aligned\.m8n8\.x[124](\.trans)?\.shared\.b16"
+_ACTIONS = {
+    "ld": _Action(rf"(param|(global|shared)(\.v[24])?)\.{_NUMBER}", _Grid._load),
+    "st": _Action(rf"(global|shared)(\.v[24])?\.{_NUMBER}", _Grid._store),
+    "mov": _Action(r"[bsu](16|32|64)|f32|pred", _Grid._move),
+    "bar": _Action(r"sync", _Grid._barrier),
+    "shfl": _Action(r"sync\.bfly\.b32", _Grid._shuffle),
+    "redux": _Action(r"sync\.(min|max)\.([su]32|(NaN\.)?f32)", _Grid._reduce),
+    "ldmatrix": _Action(_MATRICES, _Grid._load_matrices),
+    "stmatrix": _Action(_MATRICES, _Grid._store_matrices),
+}
 
 
 def _parts(operand: str) -> list[str]:
