@@ -12,7 +12,7 @@ from pto_gpu.campaign import run
 from pto_gpu.campaign.compare import Comparison, compare
 from pto_gpu.campaign.files.saved import SavedTile
 from pto_gpu.campaign.results import Crash, Result
-from pto_gpu.campaign.settings import Campaign, backend_of
+from pto_gpu.campaign.settings import Campaign, resolve_backend
 from pto_gpu.campaign.tiles.draw import draw
 from pto_gpu.campaign.tiles.storage import Buffers
 from pto_gpu.errors import BackendError
@@ -96,7 +96,7 @@ def replay(saved: SavedTile, backend: str | None = None, execute: run.Execute | 
         seen = saved.seen_tiles()
         allowed: dict[str, Any] = {"outside": saved.outside != "ignore", "tolerance": saved.tolerance}
         return Replayed(compare(saved.instruction, seen, seen, expected, saved.tile, **allowed), None, seen)
-    options = saved.options.override(backend=backend_of(saved.backend if backend is None else backend))
+    options = saved.options.override(backend=resolve_backend(saved.backend if backend is None else backend))
     call = saved.call()
     name = run.label_of(execute) or options.backend
     if (raised := run.raised_by(execute or run.backend_execute(options), call)) is not None:

@@ -56,7 +56,7 @@ def validate(
         str,
         typer.Option(
             help="What --backend is compared with: "
-            f"{either(b for b in BACKENDS if b != 'auto')}. Or your own function to be tested in place of a backend, "
+            f"{either(BACKENDS)}. Or your own function to be tested in place of a backend, "
             "compared with numpy: package.module:function."
         ),
     ] = "numpy",
