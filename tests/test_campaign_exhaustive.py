@@ -10,7 +10,7 @@ from special_values import specials, width
 
 import pto_gpu as pto
 from pto_gpu import backends
-from pto_gpu.campaign import run
+from pto_gpu.campaign import reproduce, run
 from pto_gpu.campaign.compare import INDEX, OUTSIDE, TIE
 from pto_gpu.campaign.files import saved
 from pto_gpu.campaign.reports import text as report
@@ -128,7 +128,7 @@ def test_one_wrong_pair_is_found(op: str, dtypes: tuple[str, ...], backend: str,
     assert (tuple(values), mismatch.seen ^ mismatch.expected) == (pair, 1)
     assert failure.origin == "exhaustive"
     again = saved.load(saved.save(failure, tmp_path))
-    assert (again.tile, run.replay(again, "cpu")[0].elements) == (mismatch.tile, 0)
+    assert (again.tile, reproduce.replay(again, "cpu")[0].elements) == (mismatch.tile, 0)
 
 
 @pytest.mark.parametrize(("op", "dtypes"), COMBINATIONS)
@@ -173,7 +173,7 @@ def texts(result):
 def test_every_pair_is_said_only_of_every_pair() -> None:
     whole = run_campaign(Campaign("TPARTMIN", ("u8",), exhaustive=True), reference)
     assert "TPARTMIN u8 exhaustive: every pair of src0 and src1, 65 536 pairs" in texts(whole)
-    assert result_data(whole, None)["exhaustive"] == {
+    assert result_data(whole, None, None)["exhaustive"] == {
         "of": "every pair of src0 and src1",
         "unit": "pair",
         "total": 65536,
@@ -190,7 +190,7 @@ def test_every_pair_is_said_only_of_every_pair() -> None:
     assert part.tiles == 40
     assert "NOT every pair of src0 and src1: 2 621 440 of 4 294 967 296 pairs compared" in texts(part)
     assert texts(part).count("every") == 2  # and "every byte of dst"
-    assert not result_data(part, None)["exhaustive"]["complete"]
+    assert not result_data(part, None, None)["exhaustive"]["complete"]
 
     def breaks(call):
         if call.tiles["src"].data.view("u1")[0, 0, 0] == 0x9F:  # the first pair of a wave

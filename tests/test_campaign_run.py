@@ -11,7 +11,7 @@ import pytest
 
 import pto_gpu as pto
 from pto_gpu import backends
-from pto_gpu.campaign import run
+from pto_gpu.campaign import reproduce
 from pto_gpu.campaign.compare import OUTSIDE, SHOWN, value_of
 from pto_gpu.campaign.files import saved
 from pto_gpu.campaign.reports import text as report
@@ -212,7 +212,7 @@ def test_a_saved_failure_is_read_back_and_replayed(tmp_path: Path, op: str, dtyp
             assert all(a[k].tolist() == b[k].tolist() and a[k].dtype == b[k].dtype for k in a)
         else:
             assert a == b
-    comparison, backend, *_ = run.replay(again)
+    comparison, backend, *_ = reproduce.replay(again)
     assert (comparison.elements, backend) == (0, "cpu")  # the backend itself is right
     expected = again.run_expected()
     for name, array in again.expected.items():
@@ -304,6 +304,8 @@ def test_a_damaged_saved_failure_is_one_clear_error(tmp_path: Path) -> None:
         ("backend", {"metadata": metadata(path, backend="fpga")}),
         ("backend", {"metadata": metadata(path, against="fpga")}),
         ("implementation must be text", {"metadata": metadata(path, implementation=7)}),
+        ("error must be text", {"metadata": metadata(path, error=7)}),
+        ("together must be an integer of at least 1", {"metadata": metadata(path, together=0)}),
         ("causes must be a list of texts", {"metadata": metadata(path, causes="one")}),
         ("nan", {"metadata": metadata(path, numerics={"nan": "x", "tie": "src0", "zero": "keep"})}),
     ]:
@@ -322,4 +324,4 @@ def test_a_valid_region_out_of_range_in_a_saved_failure_is_refused(tmp_path: Pat
     result = run_campaign(Campaign("TPARTMIN", ("f32",), tiles=64), wrong_at(9, 0, 0))
     path = saved.save(result.first_failure, tmp_path)
     with pytest.raises(pto.ConstraintError, match="out of range"):
-        run.replay(saved.load(rewritten(path, tmp_path, src0_valid=np.array([99, 1], np.int32))), "numpy")
+        reproduce.replay(saved.load(rewritten(path, tmp_path, src0_valid=np.array([99, 1], np.int32))), "numpy")

@@ -12,8 +12,11 @@ import pytest
 from command_line import COMMAND, DUMPS, Inside, pto_gpu
 from mutants import regions
 
-from pto_gpu.campaign import run
+from pto_gpu import backends
+from pto_gpu.campaign import Campaign, Result, run
 from pto_gpu.campaign.files import saved
+from pto_gpu.campaign.reproduce import crashed_tile
+from pto_gpu.campaign.results import Crash
 from pto_gpu.commands.output import INTERRUPTED
 
 SHORT = "dst's valid region taken one column short"
@@ -182,40 +185,89 @@ def test_ctrl_c_ends_a_function_that_hangs(tmp_path: Path) -> None:
 RAISING = """
 import numpy as np
 
-tiles = []
+bad = []
 
 
 def f(call):
-    dst, a, b = (call.arrays[name] for name in ("dst", "src0", "src1"))
-    if a.shape[2] > 16:  # the second block of tiles is padded
-        tiles.append({name: call.arrays[name][0].copy() for name in ("src0", "src1")})
-        raise ValueError("no luck")
-    least = np.where(call.inside("src1"), np.where(call.inside("src0"), np.minimum(a, b), b), a)
-    np.copyto(dst, least, where=call.inside("dst"))
+    dst, a, b = (call.arrays[name][:, :16, :16] for name in ("dst", "src0", "src1"))
+    to, in_a, in_b = (call.inside(name)[:, :16, :16] for name in ("dst", "src0", "src1"))
+    if call.arrays["src0"].shape[2] > 16:  # the second block of tiles is padded
+        bad.append(a[37].tobytes()) if not bad else None
+        if CONDITION:
+            raise ValueError("no luck")
+    if len(a) == 5:
+        raise ValueError("another reason")
+    np.copyto(dst, np.where(in_b, np.where(in_a, np.minimum(a, b), b), a), where=to)
 """
+RAISED = "RaisedError: raising_{}:f: ValueError: no luck (raising_{}.py, line 13)"
 
 
-def test_a_function_that_raises_leaves_the_first_of_its_tiles_to_be_run_again(inside: Inside, tmp_path: Path) -> None:
-    (tmp_path / "raising_x.py").write_text(RAISING)
+def test_a_tile_that_makes_a_function_raise_is_found_among_its_wave(inside: Inside, tmp_path: Path) -> None:
+    (tmp_path / "raising_x.py").write_text(RAISING.replace("CONDITION", "any(x.tobytes() in bad for x in a)"))
     mine = ("--against", "raising_x:f")
     status, out, err = inside(
         "validate", "tpartmin", "--dtype", "i32", "--tiles", 1100, "--workers", 1, "--json", *mine
     )
     (data,) = json.loads(out)["campaigns"]
-    path = "failures/tpartmin_i32_seed20250101_tile1024.npz"
-    error = "RaisedError: raising_x:f: ValueError: no luck (raising_x.py, line 11)"
+    path = "failures/tpartmin_i32_seed20250101_tile1061.npz"
+    error = RAISED.format("x", "x")
     assert (status, data["tiles"], data["saved"], data["mismatched_elements"]) == (1, 1024, path, 0)
-    assert data["crash"] == {"first": 1024, "last": 1099, "error": error}
+    assert data["crash"] == {
+        **{"first": 1024, "last": 1099, "error": error},
+        "fewest": {"first": 1061, "last": 1061, "error": error},
+    }
     assert f"\n  run it again: pto-gpu replay {path} --against raising_x:f\n" in err
     with np.load(path) as archive:
-        for name, array in sys.modules["raising_x"].tiles[0].items():
-            assert archive[name].tolist() == array.view(np.uint32).tolist()
+        assert archive["src0"][:16, :16].tobytes() == sys.modules["raising_x"].bad[0]
     status, out, _ = inside("replay", path, *mine)
-    what = "TPARTMIN i32 seed20250101 tile 1024"
-    assert (status, out.splitlines()[0]) == (1, f"{what}, raising_x:f: FAILED: {error}")
+    what = "TPARTMIN i32 seed20250101 tile 1061"
+    assert (status, out.splitlines()) == (
+        1,
+        [f"{what}, raising_x:f: FAILED: {error}", f"  when it was found, it raised: {error}"],
+    )
     status, out, _ = inside("replay", path, *mine, "--json")
     data = json.loads(out)
     assert (status, data["status"], data["crash"], data["mismatches"]) == (1, 1, error, [])
-    assert data["causes_when_found"] == [error]
+    assert (data["causes_when_found"], data["error_when_found"], data["together"]) == ([], error, 1)
     status, out, _ = inside("replay", path, "--backend", "cpu")
     assert (status, out.splitlines()[0]) == (0, f"{what}, backend cpu: equal now")
+
+
+@pytest.mark.parametrize(
+    ("condition", "together"),
+    [("len(a) >= 10", 10), ("len(bad) == 1 and bad.append(0) is None", 76)],  # a large batch; the first call only
+)
+def test_where_no_tile_raises_alone_the_first_of_the_fewest_is_saved(
+    inside: Inside, tmp_path: Path, condition: str, together: int
+) -> None:
+    name = f"y{together}"
+    (tmp_path / f"raising_{name}.py").write_text(RAISING.replace("CONDITION", condition))
+    mine, error = ("--against", f"raising_{name}:f"), RAISED.format(name, name)
+    status, out, _ = inside("validate", "tpartmin", "--dtype", "i32", "--tiles", 1100, "--workers", 1, *mine)
+    path = "failures/tpartmin_i32_seed20250101_tile1024.npz"
+    first = f"run the first of {together} tiles that raised together, none known to raise alone"
+    assert status == 1
+    assert f"\n  {first}: pto-gpu replay {path} --against raising_{name}:f\n" in out
+    status, out, _ = inside("replay", path, *mine)
+    assert (status, out.splitlines()) == (
+        0,
+        [
+            f"TPARTMIN i32 seed20250101 tile 1024, raising_{name}:f: equal now",
+            f"  when it was found, it raised, with the {together - 1} tiles after it: {error}",
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    ("gpu", "error"),
+    [("cuda:0", "ZeroDivisionError: no luck"), (None, "AcceleratorError: CUDA error: an illegal memory access")],
+)
+def test_nothing_is_run_again_on_a_device_that_may_be_in_error(
+    monkeypatch: pytest.MonkeyPatch, gpu: str | None, error: str
+) -> None:
+    monkeypatch.setattr(backends, "gpu", lambda: gpu)
+    monkeypatch.setattr(run, "backend_execute", lambda options: pytest.fail("run again"))
+    result = Result(Campaign("TPARTMIN", ("i32",), backend="triton"), "triton", crash=Crash(2048, 9999, error))
+    tile = crashed_tile(result)
+    assert tile is not None
+    assert (tile.tile, tile.together, tile.error) == (2048, 7952, error)

@@ -23,7 +23,7 @@ from pto_gpu.asm.ops import (
 from pto_gpu.asm.types import tile_type, view_shape
 from pto_gpu.asm.values import (
     Array,
-    Span,
+    ByteRange,
     Tile,
     View,
     WrittenBytes,
@@ -93,7 +93,7 @@ class Wave:
         """The tiles behind a source; raises for one that nothing wrote."""
         written = tile.written
         if isinstance(tile.tiles, UbTile):  # its bytes count: it may have been written at another address
-            written = self._written.meet(_span(tile.tiles))
+            written = self._written.meet(_byte_range(tile.tiles))
         if tile.tiles is None or not written:
             raise InterpretationError(f"%{tile.name} is read, but nothing wrote it")
         return tile.tiles
@@ -102,7 +102,7 @@ class Wave:
         """Note that an operation has written to ``tile``."""
         tile.written = True
         if isinstance(tile.tiles, UbTile):
-            self._written.add(_span(tile.tiles))
+            self._written.add(_byte_range(tile.tiles))
 
     def bind(self, tile: Tile, address: int) -> None:
         """Move ``tile`` to an address; what an input holds goes along."""
@@ -145,7 +145,7 @@ class Wave:
         return None if tiles.memory.self_overlapping and array.written else tiles
 
 
-def _span(tiles: UbTile) -> Span:
+def _byte_range(tiles: UbTile) -> ByteRange:
     return tiles.bound_address(), tiles.bound_address() + tiles.type.nbytes
 
 

@@ -63,7 +63,7 @@ class StaticTile:
         return self._tiles
 
     @property
-    def span(self) -> tuple[int, int] | None:
+    def byte_range(self) -> tuple[int, int] | None:
         """The bytes of the Unified Buffer that it takes, if they are known."""
         if not self.in_ub or self.address is None or self.type is None:
             return None

@@ -18,7 +18,7 @@ WAVE_BYTES: Final = 256 << 20
 #: Bytes that a program may ask of an array for one batch element.
 MAX_ELEMENT_BYTES: Final = 256 << 20
 
-Span = tuple[int, int]
+ByteRange = tuple[int, int]
 
 
 class Tile:
@@ -40,20 +40,20 @@ class Tile:
 
 
 class WrittenBytes:
-    """Which bytes of a Unified Buffer hold something. A span is ``(first, end)``, or None where nobody knows it."""
+    """Which bytes of a Unified Buffer hold something. A part is ``(first, end)``, or None where nobody knows it."""
 
     def __init__(self) -> None:
-        self._spans: set[Span | None] = set()
+        self._ranges: set[ByteRange | None] = set()
 
-    def add(self, span: Span | None) -> None:
+    def add(self, part: ByteRange | None) -> None:
         """Something was written to the bytes."""
-        self._spans.add(span)
+        self._ranges.add(part)
 
-    def meet(self, span: Span | None) -> bool:
+    def meet(self, part: ByteRange | None) -> bool:
         """Whether something may have been written to one of the bytes."""
-        if span is None or None in self._spans:
-            return bool(self._spans)
-        return any(first < span[1] and span[0] < end for first, end in filter(None, self._spans))
+        if part is None or None in self._ranges:
+            return bool(self._ranges)
+        return any(first < part[1] and part[0] < end for first, end in filter(None, self._ranges))
 
 
 class Array:

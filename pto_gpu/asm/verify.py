@@ -147,7 +147,7 @@ class Verifier:
         tile = self._tile(value)
         if tile.argument and not tile.written:
             self.needed.add(value)
-        elif not (self._ub_written.meet(tile.span) if tile.in_ub else tile.written):
+        elif not (self._ub_written.meet(tile.byte_range) if tile.in_ub else tile.written):
             self._problem(op, f"{op.name}: %{tile.name} is read, but nothing wrote it")
             return self._write(value)  # one report is enough
         tile.written = True
@@ -157,7 +157,7 @@ class Verifier:
         tile = self._tile(value)
         tile.written = True
         if tile.in_ub:
-            self._ub_written.add(tile.span)
+            self._ub_written.add(tile.byte_range)
         return tile
 
     def _fits(self, op: Operation, tile: StaticTile) -> bool:

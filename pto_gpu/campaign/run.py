@@ -1,4 +1,4 @@
-"""Running a campaign: waves of tiles are drawn, executed, and compared with the reference."""
+"""Running a campaign: waves of tiles are drawn, executed, and compared with what is expected."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from pto_gpu import backends, intrinsics
 from pto_gpu.campaign import THREADS
-from pto_gpu.campaign.compare import Comparison, compare
+from pto_gpu.campaign.compare import compare
 from pto_gpu.campaign.files.saved import SavedTile
 from pto_gpu.campaign.results import Crash, Result, Wave
-from pto_gpu.campaign.settings import Campaign, backend_of
+from pto_gpu.campaign.settings import Campaign
 from pto_gpu.campaign.tiles.draw import Drawn, draw
 from pto_gpu.campaign.tiles.storage import POISON_BYTE, Buffers, block_tiles
 from pto_gpu.cores import available_cores
@@ -151,7 +150,7 @@ def _wave(campaign: Campaign, execute: Execute, first: int, n: int) -> Wave:
     failure = None
     if found.elements:
         place = int(found.tiles[0]) - first
-        failure = _saved(campaign, getattr(execute, "label", None), tested, expected, place, first)
+        failure = saved_tile(campaign, getattr(execute, "label", None), tested, expected, place, first)
     return Wave(
         first=first,
         tiles=n,
@@ -176,22 +175,7 @@ def raised_by(execute: Execute, call: Call) -> str | None:
     return None
 
 
-def crashed_tile(result: Result, execute: Execute | None = None) -> SavedTile | None:
-    """The first of the tiles that crashed, for :func:`replay`; None where none did. It has no result: dst is as before.
-
-    ``execute``: what the campaign was run with, in place of a backend.
-    """
-    if result.crash is None:
-        return None
-    campaign, first = result.campaign, result.crash.first
-    drawn = draw(campaign, first, 1)
-    expected, seen = (drawn.poisoned_dsts(Buffers().tiles, whose) for whose in ("expected", "seen"))
-    backends.load("numpy").run(call_of(campaign, drawn.logical({**expected, **drawn.sources})))
-    tile = _saved(campaign, label_of(execute), {**seen, **drawn.sources}, expected, 0, first)
-    return replace(tile, causes=(result.crash.error,))
-
-
-def _saved(
+def saved_tile(
     campaign: Campaign,
     implementation: str | None,
     tested: Mapping[str, TileBuf],
@@ -199,6 +183,7 @@ def _saved(
     place: int,
     first: int,
 ) -> SavedTile:
+    """The tile at ``place`` of a batch that starts at tile ``first``, after ``implementation`` or the backend ran."""
     return SavedTile.of(
         campaign.record,
         campaign.options,
@@ -227,34 +212,3 @@ def _expect(campaign: Campaign, drawn: Drawn, expected: Mapping[str, TileBuf]) -
         return
     # Not checked: the call of the side under test has the same types and regions.
     backends.load("numpy").run(call_of(campaign, drawn.logical(tiles)))
-
-
-class Replayed(NamedTuple):
-    """A saved failure again. ``name``: what ran on it, None for a stored result; ``seen``: the tiles after it.
-
-    ``raised``: what was raised instead, and left nothing to compare.
-    """
-
-    comparison: Comparison
-    name: str | None
-    seen: Mapping[str, TileBuf]
-    raised: str | None = None
-
-
-def replay(saved: SavedTile, backend: str | None = None, execute: Execute | None = None) -> Replayed:
-    """Run a saved failure on ``execute`` or ``backend`` (default the one it failed on) and compare.
-
-    A tile of a dump, or of somebody's own implementation, failed on no backend of ours: unless one is named, the stored
-    result is compared.
-    """
-    expected = saved.run_expected()
-    if backend is None and execute is None and (saved.outside is not None or saved.implementation is not None):
-        seen = saved.seen_tiles()
-        allowed: dict[str, Any] = {"outside": saved.outside != "ignore", "tolerance": saved.tolerance}
-        return Replayed(compare(saved.instruction, seen, seen, expected, saved.tile, **allowed), None, seen)
-    options = saved.options.override(backend=backend_of(saved.backend if backend is None else backend))
-    call = saved.call()
-    name = label_of(execute) or options.backend
-    if (raised := raised_by(execute or backend_execute(options), call)) is not None:
-        return Replayed(Comparison(), name, call.tiles, raised)
-    return Replayed(compare(saved.instruction, call.tiles, call.tiles, expected, saved.tile), name, call.tiles)

@@ -21,7 +21,7 @@ DEFAULT_SEED: Final = 20_250_101
 DEFAULT_ROWS: Final = 16
 
 
-def backend_of(name: str) -> str:
+def resolve_backend(name: str) -> str:
     """The backend that ``name`` means in a campaign: auto is triton where this process has a GPU for it, else cpu."""
     if name != "auto":
         return name
@@ -34,7 +34,7 @@ class Campaign:
 
     ``instruction``: a name. ``dtypes``: the element type of the values, and of the indices if it has any.
     ``shape``: logical rows and columns; default 16x16, or more columns where a row would not fill 32 bytes.
-    ``seed``: 0 to 2**64 - 1. ``backend``: the side under test; ``auto`` becomes what :func:`backend_of` says.
+    ``seed``: 0 to 2**64 - 1. ``backend``: the side under test; ``auto`` becomes what :func:`resolve_backend` says.
     ``against``: the backend whose results are expected; the default ``numpy`` is the reference.
     ``workers``: threads; default every core this process may use.
     ``exhaustive``: every combination of operand values once, instead of random tiles; shape and number of tiles follow
@@ -58,13 +58,13 @@ class Campaign:
 
     def __post_init__(self) -> None:
         record = self.record
-        object.__setattr__(self, "backend", backend_of(self.backend))
+        object.__setattr__(self, "backend", resolve_backend(self.backend))
         if self.against not in BACKENDS:
             raise ConstraintError(f"against={self.against!r} is not known: allowed {', '.join(BACKENDS)}")
-        object.__setattr__(self, "against", backend_of(self.against))
+        object.__setattr__(self, "against", resolve_backend(self.against))
         if self.options.backend == self.against:
             what = " is the reference, which" if self.against == "numpy" else ""
-            others = ", ".join(b for b in BACKENDS if backend_of(b) != self.against)
+            others = ", ".join(b for b in BACKENDS if resolve_backend(b) != self.against)
             raise ConstraintError(f"backend={self.against!r}{what} would be compared with itself: allowed {others}")
         dtypes = tuple(resolve_element_type(t).name for t in self.dtypes)
         object.__setattr__(self, "dtypes", dtypes)

@@ -88,7 +88,7 @@ def save_failure(failure: SavedTile | None, directory: Path, show: Callable[[str
     except FileError as error:  # the mismatch still has to be reported
         show(f"  the failing tile was not saved: {error}")
         return None
-    show(f"  run it again: {report.replay_command(failure, path)}")
+    show(f"  {report.again_text(failure)}: {report.replay_command(failure, path)}")
     return path
 
 

@@ -25,7 +25,7 @@ def replay(
     json: Json = False,
 ) -> int:
     """Run one saved failure again, or take the result stored in it, and compare as it was compared before."""
-    from pto_gpu.campaign import run
+    from pto_gpu.campaign import reproduce
     from pto_gpu.campaign.against import load
     from pto_gpu.campaign.explain.diagnose import diagnose_evidence, evidence_of
     from pto_gpu.campaign.files import saved
@@ -36,7 +36,7 @@ def replay(
     if backend is not None and against is not None:
         raise ConstraintError(f"--backend {backend} and --against {against}: allowed one of them")
     tile = saved.load(file)
-    comparison, name, seen, raised = run.replay(tile, backend, load(against) if against is not None else None)
+    comparison, name, seen, raised = reproduce.replay(tile, backend, load(against) if against is not None else None)
     found = diagnose_evidence(evidence_of(tile, seen), comparison) if comparison.elements else None
     out = report.printer(to_stderr=json)
     what = f"{tile.instruction.name} {'/'.join(tile.instruction.signature(tile.types))}"
@@ -51,11 +51,13 @@ def replay(
     lines = diagnosis_lines(found)
     if tile.causes:
         lines.append(f"  when it was found, with the tiles around it: {'; or '.join(tile.causes)}")
+    if tile.error is not None:
+        lines.append(f"  when it was found, {report.raised_text(tile)}")
     lines += report.mismatch_lines(comparison.mismatches, comparison.elements, comparison.categories)
     out.print("\n".join([f"{what} {tile.origin} tile {tile.tile}, {where}: {verdict}", *lines]))
     if json:
         mismatches = [mismatch_data(m) for m in comparison.mismatches]
         data = {"status": status, "instruction": tile.instruction.name, "compared": where, "mismatches": mismatches}
-        causes = {"causes_when_found": list(tile.causes)}
-        print_json({**data, "crash": raised, **diagnosis_data(found), **causes})
+        before = {"causes_when_found": list(tile.causes), "error_when_found": tile.error, "together": tile.together}
+        print_json({**data, "crash": raised, **diagnosis_data(found), **before})
     return status

@@ -30,7 +30,6 @@ from pto_gpu.errors import ConstraintError
 
 if TYPE_CHECKING:
     from pto_gpu.campaign.against import Implementation
-    from pto_gpu.campaign.explain.diagnose import Diagnosis
     from pto_gpu.campaign.reports.entries import Entry
     from pto_gpu.campaign.results import Result
     from pto_gpu.campaign.series import Series
@@ -57,7 +56,7 @@ def validate(
         str,
         typer.Option(
             help="What --backend is compared with: "
-            f"{either(b for b in BACKENDS if b != 'auto')}. Or your own function to be tested in place of a backend, "
+            f"{either(BACKENDS)}. Or your own function to be tested in place of a backend, "
             "compared with numpy: package.module:function."
         ),
     ] = "numpy",
@@ -151,16 +150,16 @@ def _told(result: Result, runs: Series, save: Path, show: Callable[[str], None])
     from pto_gpu.campaign.explain.diagnose import diagnose
     from pto_gpu.campaign.reports import diagnosis as diagnosis_report
     from pto_gpu.campaign.reports import entries
-    from pto_gpu.campaign.run import crashed_tile
+    from pto_gpu.campaign.reproduce import crashed_tile
 
-    found: Diagnosis | None = None
+    found, failing = None, result.first_failure
     try:
         found = diagnose(result, runs.execute)
+        failing = failing or crashed_tile(result, runs.execute)
     except KeyboardInterrupt:
         result.interrupted = True
     if found:
         show("\n".join(diagnosis_report.diagnosis_lines(found)))
-    failing = result.first_failure or crashed_tile(result, runs.execute)
     path, smaller = save_with_shrunk(failing, found, save, show)
     return entries.of_result(result, failing, path, found, smaller)
 

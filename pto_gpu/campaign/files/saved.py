@@ -33,7 +33,10 @@ FORMAT: Final = "pto-gpu failure 1"
 #: The array that tells a saved failure from a dump.
 METADATA: Final = "metadata"
 #: Fields that are stored as they are.
-_PLAIN: Final = ("undefined", "target", "backend", "origin", "tile", "outside", "against", "implementation", "causes")
+_PLAIN: Final = (
+    *("undefined", "target", "backend", "origin", "tile", "outside", "against", "implementation", "causes"),
+    *("error", "together"),
+)
 #: What a dump says about elements of dst outside its valid region.
 OUTSIDE: Final = ("zero", "ignore")
 
@@ -47,6 +50,7 @@ class SavedTile:
     ``tolerance``: what counted as equal, where the tile was compared.
     ``against``: the backend whose result was expected. ``implementation``: who computed it, if it was no backend.
     ``causes``: what explained it and the tiles around it when it was found.
+    ``error``: what was raised in place of a result; ``together``: on how many tiles, of which this is the first.
     """
 
     instruction: Instruction
@@ -66,6 +70,8 @@ class SavedTile:
     against: str = "numpy"
     implementation: str | None = None
     causes: tuple[str, ...] = ()
+    error: str | None = None
+    together: int = 1
 
     @classmethod
     def of(
@@ -256,12 +262,16 @@ def _history(metadata: dict[str, Any]) -> dict[str, Any]:
         raise TypeError("origin must be text and tile an integer")
     if outside not in (None, *OUTSIDE):
         raise TypeError(f"outside is {outside!r}: allowed null, {', '.join(OUTSIDE)}")
-    implementation, causes = metadata.get("implementation"), metadata.get("causes", [])
-    if implementation is not None and not isinstance(implementation, str):
-        raise TypeError("implementation must be text")
+    causes, together = metadata.get("causes", []), metadata.get("together", 1)
+    texts = {key: metadata.get(key) for key in ("implementation", "error")}
+    for key, text in texts.items():
+        if text is not None and not isinstance(text, str):
+            raise TypeError(f"{key} must be text")
     if not isinstance(causes, list) or not all(isinstance(cause, str) for cause in causes):
         raise TypeError("causes must be a list of texts")
-    found = {"origin": origin, "tile": tile, "outside": outside, "implementation": implementation}
+    if type(together) is not int or together < 1:
+        raise TypeError("together must be an integer of at least 1")
+    found = {"origin": origin, "tile": tile, "outside": outside, "together": together, **texts}
     return {**found, "causes": tuple(causes)}
 
 

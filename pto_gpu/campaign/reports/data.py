@@ -10,8 +10,9 @@ from pto_gpu.campaign.check import Checked
 from pto_gpu.campaign.compare import Mismatch
 from pto_gpu.campaign.explain.diagnose import Diagnosis
 from pto_gpu.campaign.explain.shrink import Shrunk
+from pto_gpu.campaign.files.saved import SavedTile
 from pto_gpu.campaign.reports.text import element_text
-from pto_gpu.campaign.results import Result
+from pto_gpu.campaign.results import Crash, Result
 
 
 def mismatch_data(m: Mismatch) -> dict[str, Any]:
@@ -24,8 +25,8 @@ def mismatch_data(m: Mismatch) -> dict[str, Any]:
     return data
 
 
-def result_data(result: Result, saved: Path | None) -> dict[str, Any]:
-    """A campaign; its failing tile was ``saved``."""
+def result_data(result: Result, failing: SavedTile | None, saved: Path | None) -> dict[str, Any]:
+    """A campaign; its ``failing`` tile was ``saved``."""
     campaign = result.campaign
     return {
         "instruction": campaign.record.name,
@@ -45,7 +46,7 @@ def result_data(result: Result, saved: Path | None) -> dict[str, Any]:
         "mismatched_tiles": result.mismatched_tiles,
         "mismatch_categories_sampled": dict(result.categories),
         "mismatches": [mismatch_data(m) for m in result.mismatches],
-        "crash": asdict(result.crash) if result.crash else None,
+        "crash": _crash_data(result.crash, failing) if result.crash else None,
         "saved": str(saved) if saved else None,
         "valid_regions": dict(result.valid_kinds),
         "operand_profiles": dict(result.operand_kinds),
@@ -53,6 +54,14 @@ def result_data(result: Result, saved: Path | None) -> dict[str, Any]:
         "exhaustive": _space_data(result),
         "tiles_per_second": round(result.tiles / result.seconds) if result.seconds else 0,
     }
+
+
+def _crash_data(crash: Crash, failing: SavedTile | None) -> dict[str, Any]:
+    """A crash, with the fewest tiles that were found to raise together and what they raised; one raises alone."""
+    fewest = None
+    if failing is not None and failing.error is not None:
+        fewest = {"first": failing.tile, "last": failing.tile + failing.together - 1, "error": failing.error}
+    return {**asdict(crash), "fewest": fewest}
 
 
 def _space_data(result: Result) -> dict[str, Any] | None:

@@ -95,7 +95,7 @@ def of_result(
     else:
         verdict = Verdict.INTERRUPTED if result.interrupted else Verdict.EQUAL
     lines = [] if verdict is Verdict.EQUAL else report.result_lines(result)
-    data = {**result_data(result, saved), **diagnosis_data(found, smaller)}
+    data = {**result_data(result, failing, saved), **diagnosis_data(found, smaller)}
     name = _name(result.campaign)
     told = {**_explained(found, result.first_failure), "again": _again(failing, saved)}
     return Entry(result.campaign.record.name, name, verdict, lines, data, **told)

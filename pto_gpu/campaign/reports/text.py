@@ -113,6 +113,19 @@ def replay_command(tile: SavedTile, path: Path) -> str:
     return f"pto-gpu replay {path}" + (f" --against {tile.implementation}" if tile.implementation is not None else "")
 
 
+def again_text(tile: SavedTile) -> str:
+    """What :func:`replay_command` is for."""
+    if tile.together == 1:
+        return "run it again"
+    return f"run the first of {counted(tile.together, 'tile')} that raised together, none known to raise alone"
+
+
+def raised_text(tile: SavedTile) -> str:
+    """``it raised ValueError: no luck``, where it was saved for that."""
+    others = f", with the {counted(tile.together - 1, 'tile')} after it" if tile.together > 1 else ""
+    return f"it raised{others}: {tile.error}"
+
+
 def result_line(result: Result) -> str:
     """One line for a campaign."""
     number, unit = result.campaign.counted(result.tiles)
