@@ -89,6 +89,17 @@ def test_a_mismatch_is_explained_shrunk_and_saved_twice(inside: Inside, short_ba
     assert (data["causes_when_found"], len(data["causes"]), data["shrunk"]) == ([SHORT], 3, None)
 
 
+def test_what_a_function_prints_does_not_reach_the_json(inside: Inside) -> None:
+    Path("prints.py").write_text("print('imported')\ndef f(call):\n    print('called')\n")
+    arguments = ("tpartmin", "--dtype", "i8", "--tiles", 16, "--against", "prints:f", "--json")
+    status, out, err = inside("validate", *arguments)
+    data = json.loads(out)
+    assert (status, data["status"], "imported" in err, "called" in err) == (1, 1, True, True)
+    saved_file = data["campaigns"][0]["saved"]
+    status, out, err = inside("replay", saved_file, "--against", "prints:f", "--json")
+    assert (status, json.loads(out)["status"], "called" in err) == (1, 1, True)
+
+
 def test_json_has_the_rule_sets_the_causes_and_the_shrunk_tile(inside: Inside, short_backend: None) -> None:
     status, out, err = inside("validate", "tpartmin", "--dtype", "i16", "--tiles", 3000, "--json")
     (data,) = json.loads(out)["campaigns"]

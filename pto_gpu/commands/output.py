@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,11 @@ def out_of_memory(error: MemoryError) -> str:
 def print_json(data: Any) -> None:
     """Print the one object of ``--json`` on stdout."""
     print(json.dumps(data, indent=2, allow_nan=False))
+
+
+def printed_on_stderr(wanted: bool) -> AbstractContextManager[Any]:
+    """Somebody's function may print, and the stdout of ``--json`` is for one object."""
+    return redirect_stdout(sys.stderr) if wanted else nullcontext()
 
 
 @contextmanager

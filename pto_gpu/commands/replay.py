@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pto_gpu.commands.options import Json, either
-from pto_gpu.commands.output import EQUAL, MISMATCH, print_json
+from pto_gpu.commands.output import EQUAL, MISMATCH, print_json, printed_on_stderr
 from pto_gpu.defaults import BACKENDS
 from pto_gpu.errors import ConstraintError
 
@@ -36,7 +36,9 @@ def replay(
     if backend is not None and against is not None:
         raise ConstraintError(f"--backend {backend} and --against {against}: allowed one of them")
     tile = saved.load(file)
-    comparison, name, seen, raised = reproduce.replay(tile, backend, load(against) if against is not None else None)
+    with printed_on_stderr(json):
+        execute = load(against) if against is not None else None
+        comparison, name, seen, raised = reproduce.replay(tile, backend, execute)
     found = diagnose_evidence(evidence_of(tile, seen), comparison) if comparison.elements else None
     out = report.printer(to_stderr=json)
     what = f"{tile.instruction.name} {'/'.join(tile.instruction.signature(tile.types))}"

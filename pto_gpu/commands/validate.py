@@ -23,7 +23,15 @@ from pto_gpu.commands.options import (
     either,
     shape_of,
 )
-from pto_gpu.commands.output import EQUAL, INTERRUPTED, MISMATCH, print_json, progress_bar, save_with_shrunk
+from pto_gpu.commands.output import (
+    EQUAL,
+    INTERRUPTED,
+    MISMATCH,
+    print_json,
+    printed_on_stderr,
+    progress_bar,
+    save_with_shrunk,
+)
 from pto_gpu.commands.reports import Html, Junit, ReportFiles
 from pto_gpu.defaults import BACKENDS
 from pto_gpu.errors import ConstraintError
@@ -76,7 +84,8 @@ def validate(
     from pto_gpu.campaign.series import series
     from pto_gpu.campaign.settings import DEFAULT_SEED, DEFAULT_TILES, Campaign
 
-    execute = _implementation(against, backend)
+    with printed_on_stderr(json):
+        execute = _implementation(against, backend)
 
     settings: dict[str, Any] = {
         "target": target,
@@ -121,16 +130,17 @@ def _run_and_report(runs: Series, save: Path, files: ReportFiles, left_out: Sequ
     out = report.printer(to_stderr=json, quiet=not runs.leads)
     start = time.perf_counter()
     results, found = [], []
-    for result in _run_all(runs):
-        results.append(result)
-        verdict, *details = report.result_lines(result)
-        out.print(verdict)
-        if runs.leads:
-            found.append(_told(result, runs, save, out.print))
-        if details:  # last: the cause and the line that runs it again are wanted first
-            out.print("\n".join(details))
-        if result.interrupted:
-            break
+    with printed_on_stderr(json):
+        for result in _run_all(runs):
+            results.append(result)
+            verdict, *details = report.result_lines(result)
+            out.print(verdict)
+            if runs.leads:
+                found.append(_told(result, runs, save, out.print))
+            if details:  # last: the cause and the line that runs it again are wanted first
+                out.print("\n".join(details))
+            if result.interrupted:
+                break
     seconds = max(time.perf_counter() - start, sum(r.seconds for r in results))  # a journal has those before
     left = runs.campaigns[len(results) :]
     out.print("\n".join(report.coverage_lines(results, seconds, left)))

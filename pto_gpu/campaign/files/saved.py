@@ -258,8 +258,8 @@ def _from(metadata: dict[str, Any], arrays: dict[str, NumPyArray]) -> SavedTile:
 def _history(metadata: dict[str, Any]) -> dict[str, Any]:
     """Where a tile comes from and what is known about it."""
     origin, tile, outside = metadata["origin"], metadata["tile"], metadata.get("outside")
-    if not isinstance(origin, str) or not isinstance(tile, int):
-        raise TypeError("origin must be text and tile an integer")
+    if not isinstance(origin, str) or type(tile) is not int or not 0 <= tile < 1 << 63:
+        raise TypeError("origin must be text and tile the number of one")
     if outside not in (None, *OUTSIDE):
         raise TypeError(f"outside is {outside!r}: allowed null, {', '.join(OUTSIDE)}")
     causes, together = metadata.get("causes", []), metadata.get("together", 1)
