@@ -23,7 +23,7 @@ from pto_gpu.campaign.files.saved import METADATA
 from pto_gpu.errors import ConstraintError, FileError
 from pto_gpu.interop import NumPyArray
 from pto_gpu.isa import instructions
-from pto_gpu.isa.record import Family, Instruction, Kind, Operand, Role
+from pto_gpu.isa.record import Family, Instruction, Kind, Operand, Role, ValidPattern
 from pto_gpu.tilebuf import TileBuf
 from pto_gpu.types import ELEMENT_TYPES, ElementType, TileBufType, element_type_of, smallest_row_multiple
 
@@ -149,7 +149,7 @@ def _valid(
     path: Path, instruction: Instruction, operand: Operand, arrays: Mapping[str, NumPyArray], batch: int
 ) -> NumPyArray:
     """Valid rows and columns int[batch, 2]: the operand's own, or dst's where a source may have dst's."""
-    from_dst = [instruction.dsts[0]] if instruction.valid_pattern != "rows" else []
+    from_dst = [instruction.dsts[0]] if instruction.valid_pattern is not ValidPattern.ROWS else []
     names = [name for o in (operand, *from_dst) for name in region_names(o)]
     name = next((n for n in names if n in arrays), None)
     if name is None:

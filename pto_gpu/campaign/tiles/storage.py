@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from pto_gpu.interop import NumPyArray
-from pto_gpu.isa.record import Instruction, Kind, Operand, Role
+from pto_gpu.isa.record import Instruction, Kind, Operand, Role, ValidPattern
 from pto_gpu.regions import Region
 from pto_gpu.tilebuf import TileBuf
 from pto_gpu.types import BLOCK_BYTES, ELEMENT_TYPES, TileBufType, smallest_row_multiple
@@ -61,7 +61,7 @@ def slots(instruction: Instruction, dtypes: tuple[str, ...], shape: tuple[int, i
         dtype = by_kind[operand.kind]
         step = BLOCK_BYTES // ELEMENT_TYPES[dtype].itemsize
         rows, cols = shape
-        if operand.role is Role.DST and instruction.valid_pattern == "rows":
+        if operand.role is Role.DST and instruction.valid_pattern is ValidPattern.ROWS:
             rows = smallest_row_multiple(ELEMENT_TYPES[dtype], rows)
             logical = TileBufType(dtype, rows, 1, blayout="col_major")
             cols = step
