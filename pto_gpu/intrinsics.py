@@ -118,11 +118,13 @@ class ValueForm(_Callable):
     """An instruction as a value (AS Level 1): sources in text order, returns new tiles."""
 
     def __init__(self, instruction: Instruction) -> None:
-        super().__init__(instruction, instruction.name.lower(), instruction.assembly, frozenset())
+        names = instruction.value_names or instruction.assembly
+        super().__init__(instruction, instruction.name.lower(), names, frozenset())
         self.__doc__ = _doc(instruction, "Allocates the result: zero outside its valid region.")
 
     def _run(self, tiles: dict[str, TileBuf], options: Options) -> tuple[TileBuf, ...]:
         record = self.instruction
+        tiles = {operand: tiles[name] for operand, name in zip(record.assembly, self._operands, strict=True)}
         check_together(record, tiles, options.target.name)  # else the result has no valid region
         types = {name: tile.type for name, tile in tiles.items()}
         regions = {name: tile.region for name, tile in tiles.items()}

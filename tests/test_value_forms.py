@@ -38,7 +38,14 @@ TEXT_ORDER = {
 def test_operand_order_is_that_of_the_text_form() -> None:
     for name in instructions():
         parameters = list(inspect.signature(getattr(pto, name.lower())).parameters)
-        assert parameters[: len(TEXT_ORDER[name])] == TEXT_ORDER[name]
+        wanted = ["src", "slope"] if name == "TPRELU" else TEXT_ORDER[name]
+        assert parameters[: len(wanted)] == wanted
+
+
+def test_prelu_by_the_names_of_its_value_form() -> None:
+    ty = pto.TileBufType("f32", 8, 8)
+    src, slope = pto.TileBuf.full(ty, -2.0), pto.TileBuf.full(ty, 0.25)
+    assert (pto.tprelu(slope=slope, src=src).numpy() == -0.5).all()
 
 
 def _sources(

@@ -164,6 +164,7 @@ class Instruction:
     valid_pattern: ValidPattern
     manual_disjoint: tuple[str, ...] = ()  # targets on which no two operands may overlap in manual mode
     gradient: Callable[..., tuple[Any, ...]] | None = None
+    value_names: tuple[str, ...] = ()  # what the value form calls the ins, where it has other names for them
 
     def with_role(self, role: Role) -> tuple[Operand, ...]:
         """The operands of one role, in C++ order."""

@@ -79,4 +79,5 @@ INSTRUCTION = Instruction(
     valid_pattern=ValidPattern.SAME,
     manual_disjoint=("a2a3",),
     gradient=gradient,
+    value_names=("src", "slope"),
 )
