@@ -109,16 +109,16 @@ def element_type_of(dtype: np.dtype[Any]) -> ElementType | None:
     return None
 
 
-def count(value: Any, what: str) -> int:
-    """``value`` as an int, or :class:`~pto_gpu.errors.TypeMismatch` naming ``what``."""
+def count(value: Any, what: str, bits: int = 63) -> int:
+    """``value`` as an int of at most ``bits`` bits, or :class:`~pto_gpu.errors.TypeMismatch` naming ``what``."""
     if isinstance(value, (bool, np.bool_)):
         raise TypeMismatch(f"{what} must be an integer: seen {value!r}")
     try:
         number = operator.index(value)
     except TypeError:
         raise TypeMismatch(f"{what} must be an integer: seen {value!r}") from None
-    if abs(number) >> 63:  # it may even have too many digits to be shown
-        raise ConstraintError(f"{what} is out of range: seen a number of {number.bit_length()} bits, allowed 63")
+    if abs(number) >> bits:  # it may even have too many digits to be shown
+        raise ConstraintError(f"{what} is out of range: seen a number of {number.bit_length()} bits, allowed {bits}")
     return number
 
 

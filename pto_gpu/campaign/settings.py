@@ -82,10 +82,7 @@ class Campaign:
         slots(record, dtypes, self.grid, "packed")  # refuses a shape that no tile can have
         if count(self.tiles, "tiles") < 1:
             raise ConstraintError(f"tiles={self.tiles} must be at least 1: no tile compared is no success")
-        whole = type(self.seed) is int and self.seed >> 63 == 1  # one bit more than count allows
-        if type(self.seed) is int and self.seed >> 64 > 0:
-            raise ConstraintError(f"seed is out of range: seen a number of {self.seed.bit_length()} bits, allowed 64")
-        if not whole and count(self.seed, "seed") < 0:
+        if count(self.seed, "seed", bits=64 if type(self.seed) is int else 63) < 0:
             raise ConstraintError(f"seed={self.seed} is out of range: allowed 0 to 2**64 - 1")
         if self.workers is not None and count(self.workers, "workers") < 1:
             raise ConstraintError(f"workers={self.workers} must be at least 1")
