@@ -54,17 +54,15 @@ def _canonical(x: Array) -> Array:
     return np.where(np.isnan(x), np.array(-1, f"i{x.dtype.itemsize}").view(bits.dtype) >> 1, bits).view(x.dtype)
 
 
+def _computed(kind: str, compute: Callable[..., Array], values: tuple[Array, ...]) -> Array:
+    """Of values of a type, or of both halves of registers."""
+    halves = (x.view(TYPES[kind.removesuffix("x2")]) for x in values)
+    return _canonical(compute(*halves)).view(TYPES[kind])
+
+
 def _arithmetic(forms: str, compute: Callable[..., Array]) -> Operation:
-    """An operation on values of one type, also on both halves of a register."""
-
-    def on_values(opcode: tuple[str, ...], *values: Array) -> Array:
-        kind = opcode[-1]
-        if not kind.endswith("x2"):
-            return _canonical(compute(*values))
-        halves = [x.view(TYPES[kind.removesuffix("x2")]) for x in values]
-        return _canonical(compute(*halves)).view(TYPES[kind])
-
-    return Operation(forms, _all_alike, on_values)
+    """An operation on values of one type."""
+    return Operation(forms, _all_alike, lambda opcode, *values: _computed(opcode[-1], compute, values))
 
 
 def _extreme(forms: str, compute: Callable[..., Array]) -> Operation:
@@ -80,7 +78,7 @@ def _extreme(forms: str, compute: Callable[..., Array]) -> Operation:
                 return np.where(np.isnan(a) | np.isnan(b), np.nan, first).astype(a.dtype)
             return np.where(np.isnan(a), b, np.where(np.isnan(b), a, first))
 
-        return _arithmetic(forms, lambda a, *others: functools.reduce(step, others, a)).compute(opcode, *values)
+        return _computed(opcode[-1], lambda a, *others: functools.reduce(step, others, a), values)
 
     return Operation(forms, _all_alike, on_values)
 
@@ -106,7 +104,7 @@ def _multiply(opcode: tuple[str, ...], a: Array, b: Array) -> Array:
         return _wide(a) * _wide(b)
     if "hi" in opcode:
         return ((_wide(a) * _wide(b)) >> (8 * a.dtype.itemsize)).astype(a.dtype)
-    return _arithmetic("", np.multiply).compute(opcode, a, b)
+    return _computed(opcode[-1], np.multiply, (a, b))
 
 
 def _multiply_add(opcode: tuple[str, ...], a: Array, b: Array, c: Array) -> Array:
